@@ -1,0 +1,17 @@
+#include "base/result.h"
+
+namespace octavo {
+
+std::string Error::message() const {
+  std::string text = what;
+  const auto add = [&text](const char* label, const std::string& value) {
+    if (!value.empty()) text += std::string("\n  ") + label + value;
+  };
+  add("where:    ", where);
+  add("found:    ", found);
+  add("expected: ", expected);
+  add("remedy:   ", remedy);
+  return text;
+}
+
+}  // namespace octavo

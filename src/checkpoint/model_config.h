@@ -1,0 +1,83 @@
+// ModelConfig: what config.json or GGUF metadata says about a decoder, as one plain struct.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "precision/plan.h"
+
+namespace octavo {
+
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kYarn, kLlama3 };
+
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000.0;
+  double factor = 1.0;
+  int64_t original_max_position = 0;  // yarn, llama3, dynamic: the context the model was trained on
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  std::optional<double> attention_factor;                // yarn: as given; see inverse_frequencies()
+  double mscale = 0.0, mscale_all_dim = 0.0;             // yarn
+  bool truncate = true;                                  // yarn
+
+  bool operator==(const RopeConfig&) const = default;
+};
+
+struct ModelConfig {
+  std::string model_type;    // "llama", "mistral", "qwen2", "qwen3"
+  std::string architecture;  // "LlamaForCausalLM"
+  int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
+  int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t max_position = 0;
+  float rms_norm_eps = 1e-6f;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;  // RMSNorm per head on q and k before RoPE
+  bool tied_embeddings = false;
+  std::vector<int64_t> sliding_window;  // per layer: number of keys a token sees, itself included; 0 = all
+  RopeConfig rope;
+  std::optional<int64_t> bos_token_id, pad_token_id;
+  std::vector<int64_t> eos_token_ids;
+
+  bool operator==(const ModelConfig&) const = default;
+
+  int64_t q_size() const { return num_heads * head_dim; }
+  int64_t kv_size() const { return num_kv_heads * head_dim; }
+  // Every linear layer, in order of use, lm_head last (also when it is tied to the embedding).
+  std::vector<LinearModule> linear_modules() const;
+};
+
+// generation_config.json, united with config.json's token ids.
+struct GenerationConfig {
+  std::vector<int64_t> eos_token_ids;
+  std::optional<int64_t> bos_token_id;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k, max_new_tokens;
+  bool do_sample = false;
+};
+
+// The model types that can run.
+const std::vector<std::string>& supported_model_types();
+
+// Both spellings (rope_scaling; transformers 5 rope_parameters), text_config descended into, defaults per class.
+// Errors name the key. An unsupported model type is an error that lists the supported ones.
+Result<ModelConfig> parse_model_config(std::string_view json, std::string_view where);
+Result<GenerationConfig> parse_generation_config(std::string_view json, std::string_view where);
+
+// config.json for a BF16 folder of this model.
+std::string write_model_config(const ModelConfig& config);
+
+// Rotary frequencies [head_dim / 2] and the factor on cos and sin (1 except for yarn). Formulas: docs/semantics.md.
+// kDynamic takes its base once, from factor x max_position (vLLM's rule), so that cached positions stay valid.
+struct RopeTable {
+  std::vector<float> inverse_frequencies;
+  float attention_factor = 1.0f;
+};
+RopeTable inverse_frequencies(const ModelConfig& config);
+
+}  // namespace octavo

@@ -1,0 +1,79 @@
+// PrecisionPlan: which tensor gets which TensorFormat, and why. The quantizer, the loader, the evaluator and the memory
+// plan read this and nothing else decides a precision.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/tensor_format.h"
+
+namespace octavo {
+
+// What a linear layer does in the decoder. Rules and reports speak of roles; schemes may treat them apart.
+enum class Role : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kHead };
+std::string_view role_name(Role role);  // "q_proj", ..., "lm_head"
+
+// One linear layer of the model, by the name its module has on the hub ("model.layers.3.self_attn.q_proj", "lm_head").
+struct LinearModule {
+  std::string name;
+  Role role;
+  int layer;  // -1 for lm_head
+  int64_t rows, cols;  // [out, in]
+};
+
+struct LinearPlan {
+  TensorFormat weight;      // plain, or scaled (scales are always stored beside the weight)
+  TensorFormat activation;  // what the layer's input is when it enters the product
+  std::string reason;       // "scheme fp8", "checkpoint", "ignored: lm_head", "override re:.*down_proj", "tied to the embedding"
+
+  bool operator==(const LinearPlan&) const = default;
+};
+
+struct KvPlan {
+  TensorFormat k, v;  // rows are (token, head) pairs; scale_time kStored: one scale per tensor or head in the checkpoint
+  std::string reason;
+};
+
+// A named scheme: the row of a table (schemes.cc).
+struct Scheme {
+  std::string_view name;     // "fp8"
+  std::string_view summary;  // one line for --help
+  TensorFormat weight, activation, kv;
+};
+
+struct PrecisionPlan {
+  std::string scheme;  // the scheme's name, or "checkpoint"
+  std::map<std::string, LinearPlan, std::less<>> linears;
+  std::vector<KvPlan> kv;          // one per layer
+  std::vector<std::string> notes;  // "ignore rule 're:.*foo' matches no module", ...
+
+  const LinearPlan& linear(std::string_view module) const;  // checked
+};
+
+// What the user asked for on top of a scheme or a checkpoint.
+struct PlanRequest {
+  std::string scheme;                         // empty: what the checkpoint says
+  std::vector<std::string> ignore;            // modules left in BF16: exact name, "re:PATTERN" (anchored at the start), or role name
+  std::vector<std::pair<std::string, std::string>> overrides;  // rule -> scheme name
+  std::string kv_cache_dtype, k_dtype, v_dtype;  // empty or "auto": what the scheme or checkpoint says
+};
+
+const std::vector<Scheme>& schemes();
+Result<const Scheme*> find_scheme(std::string_view name);  // error lists the known names
+Result<TensorFormat> kv_format(std::string_view name);     // "bf16", "fp8_e4m3" (alias "fp8"), "fp8_e5m2", "int8", "float32"
+
+// Does `rule` ("lm_head", "re:.*\.down_proj", "down_proj") match this module?
+Result<bool> rule_matches(std::string_view rule, const LinearModule& module);
+
+// The plan of a scheme for these modules. lm_head stays BF16 (FP32 for scheme float32) unless an override names it. A rule that matches nothing
+// is an entry in notes; a scheme that a shape does not allow is an error that names the module.
+Result<PrecisionPlan> make_plan(const std::vector<LinearModule>& modules, int num_layers, const PlanRequest& request);
+
+// The KV part alone, laid over a plan (checkpoints and schemes alike): kv_cache_dtype first, then k_dtype and v_dtype.
+Result<void> apply_kv_request(PrecisionPlan& plan, const PlanRequest& request);
+
+}  // namespace octavo
