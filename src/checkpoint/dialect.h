@@ -1,0 +1,42 @@
+// Quantized checkpoint dialects: quantization_config and its tensors -> a PrecisionPlan, weights and scales.
+// Read today: "fp8" (DeepSeek, Qwen, fine-grained FP8) and "compressed-tensors" (FP8 and INT8, uncompressed).
+// Include only in .cc files: it brings the JSON library.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/model_config.h"
+#include "precision/plan.h"
+
+namespace octavo {
+
+// What a checkpoint's quantization_config says, cross-checked with the tensors.
+struct StoredQuantization {
+  std::string dialect;  // "none", "fp8", "compressed-tensors"
+  PrecisionPlan plan;   // scheme "checkpoint"; an entry for every linear module and layer
+};
+
+// config_json: the parsed config.json (an object). Without quantization_config: dialect "none", everything as stored.
+// A dialect that is not read yet is an error that names it and the ones that are.
+Result<StoredQuantization> read_quantization(const Json& config_json, const ModelConfig& config,
+                                             const TensorReader& tensors);
+
+// The weight of a module with its scales, static input scale and bias. Checks types, shapes and scale values; adds
+// the names of the tensors it took to `used`, and what a person should know (stored NaN codes, zero scales) to `notes`.
+Result<StoredLinear> read_stored_linear(const LinearModule& module, const StoredQuantization& quantization,
+                                        const ModelConfig& config, const TensorReader& tensors,
+                                        std::set<std::string>& used, std::vector<std::string>& notes);
+
+// KV scales of a layer in any spelling: one value, or one per KV head. A lone k scale serves v too and the other way
+// round (with a note); a layer without scales where the checkpoint promises them gets a note, or an error where the
+// plan has stored scales.
+Result<KvScales> read_kv_scales(int layer, const StoredQuantization& quantization, const ModelConfig& config,
+                                const TensorReader& tensors, std::set<std::string>& used,
+                                std::vector<std::string>& notes);
+
+}  // namespace octavo
