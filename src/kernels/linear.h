@@ -1,0 +1,79 @@
+// Linear layer: y[m, n] (+)= sum over k of x[m, k] w[n, k], scaled, + bias[n].
+//
+// Order of the sums (docs/semantics.md 4), the same for every M, thread count and row of the FMA family (reference, avx2,
+// avx512), which therefore agree bit for bit:
+//   acc = fma(x[m, k], w[n, k], acc) over k = 0, 1, 2, ... on element values (codes without scales);
+//   neither side grouped along K:  y = acc x (w_scale[n] x x_scale[m])        (a missing scale is 1)
+//   one or both grouped along K:   per group of block_cols columns a chain of its own from 0;
+//                                  total = fma(group, wg x xg, total) in order, where wg, xg are the group's scales (1 for the ungrouped side);
+//                                  y = total x (w_scale[n] x x_scale[m]) with the scales of the ungrouped sides (1 for the grouped);
+//   then y = y + bias[n], then y = y + previous output when accumulating; each step rounded on its own.
+// INT8 x INT8: the sum is exact in INT32, converted to FP32, then as above.
+// avx512_bf16 takes two columns per step with the instruction's own rounding; it agrees with itself for every M.
+// A NaN or infinite scale, or a NaN code, makes the outputs it touches NaN.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/aligned.h"
+#include "formats/tensor.h"
+#include "kernels/activation.h"
+#include "kernels/isa.h"
+#include "kernels/scratch.h"
+#include "parallel/thread_pool.h"
+
+namespace octavo {
+
+struct LinearKey {
+  TensorFormat weight, activation;
+  int64_t rows = 0, cols = 0;  // N, K
+};
+
+struct LinearKernel;
+
+// Weights in a kernel's own layout.
+struct PackedLinear {
+  LinearKey key;
+  const LinearKernel* kernel = nullptr;
+  AlignedBytes panels;
+  AlignedArray<float> scales;
+  AlignedArray<int32_t> corrections;  // INT8: a sum per row
+  AlignedArray<float> bias;           // [N] or empty
+
+  size_t bytes() const { return panels.size() + (scales.size() + corrections.size() + bias.size()) * 4; }
+};
+
+struct LinearCall {
+  const PackedLinear* weight = nullptr;
+  Activation input;  // [M, K], in the format of weight->key.activation
+  float* output = nullptr;  // [M, N] with this many floats between rows
+  int64_t output_stride = 0;
+  bool accumulate = false;  // add to what is there (residual)
+};
+
+// A row of linear.inc.
+struct LinearKernel {
+  std::string_view name;  // "avx512/fma", "avx512/vnni", ...
+  Isa isa;
+  // Empty when the kernel can run this layer, else why not.
+  std::string (*accepts)(const LinearKey& key);
+  // Memory for a layer of this key, without weights.
+  PackedLinear (*allocate)(const LinearKey& key);
+  // Packs a slab of rows at row0. row0 is a multiple of 32, and of block_rows counted from the slab's own matrix; several matrices stacked along rows
+  // (q, k, v) are slabs of one packed layer, each with its own scales. Slabs may be packed from several threads. Slab format = key.weight.
+  void (*pack)(PackedLinear& packed, int64_t row0, const MatrixView& slab);
+  void (*run)(const LinearCall& call, ThreadPool& pool, Scratch& scratch);
+};
+
+// All rows, reference first.
+std::span<const LinearKernel* const> linear_kernels();
+
+// The row that serves a layer at this level: the highest row at or below `isa` (and available) that accepts the key. `why_not` collects
+// "avx512_bf16: reason" for the rows above it that refused.
+const LinearKernel& choose_linear(const LinearKey& key, Isa isa, std::vector<std::string>* why_not = nullptr);
+
+}  // namespace octavo
