@@ -10,7 +10,9 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kSlack = 4096;
 
-size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+size_t round_up(size_t n, size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 }  // namespace
 
 AlignedBytes::AlignedBytes(size_t size) : size_(size) {

@@ -18,7 +18,9 @@ class MappedFile {
   static Result<MappedFile> open(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept
-      : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : path_(std::move(other.path_)),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
     std::swap(path_, other.path_);
     std::swap(data_, other.data_);
@@ -51,8 +53,9 @@ class AtomicFileWriter {
       : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)), fd_(std::exchange(other.fd_, -1)) {}
   AtomicFileWriter& operator=(AtomicFileWriter&&) = delete;
 
-  Result<void> write(std::span<const std::byte> bytes);                    // appends
-  Result<void> write_at(size_t offset, std::span<const std::byte> bytes);  // anywhere; does not move the append position
+  Result<void> write(std::span<const std::byte> bytes);  // appends
+  Result<void> write_at(size_t offset,
+                        std::span<const std::byte> bytes);  // anywhere; does not move the append position
   Result<void> commit();
 
  private:

@@ -16,7 +16,8 @@ struct JsonLimits {
   size_t max_bytes = size_t{256} << 20;
 };
 
-// Strict JSON: depth and size limited, duplicate keys refused, invalid UTF-8 refused. `where` names the source in errors.
+// Strict JSON: depth and size limited, duplicate keys refused, invalid UTF-8 refused. `where` names the source in
+// errors.
 Result<Json> parse_json(std::string_view text, std::string_view where, JsonLimits limits = {});
 
 }  // namespace octavo

@@ -24,7 +24,9 @@ template <class T>
 using Result = tl::expected<T, Error>;
 
 // `return fail({.what = "...", .where = "..."});` in a function that returns a Result.
-inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+inline tl::unexpected<Error> fail(Error error) {
+  return tl::unexpected<Error>(std::move(error));
+}
 
 }  // namespace octavo
 
@@ -32,16 +34,16 @@ inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(st
 #define OCTAVO_CONCAT(a, b) OCTAVO_CONCAT_INNER(a, b)
 
 // OCTAVO_TRY(expr): leaves the function with expr's error, if it has one.
-#define OCTAVO_TRY(expression)                                                        \
-  do {                                                                                \
-    auto octavo_try_result = (expression);                                            \
+#define OCTAVO_TRY(expression)                                                           \
+  do {                                                                                   \
+    auto octavo_try_result = (expression);                                               \
     if (!octavo_try_result) return ::octavo::fail(std::move(octavo_try_result).error()); \
   } while (false)
 
 // OCTAVO_ASSIGN(auto x, expr): x = the value of expr, or leaves the function with its error.
-#define OCTAVO_ASSIGN_INNER(temporary, declaration, expression)                  \
-  auto temporary = (expression);                                                 \
-  if (!temporary) return ::octavo::fail(std::move(temporary).error());           \
+#define OCTAVO_ASSIGN_INNER(temporary, declaration, expression)        \
+  auto temporary = (expression);                                       \
+  if (!temporary) return ::octavo::fail(std::move(temporary).error()); \
   declaration = std::move(temporary).value()
 #define OCTAVO_ASSIGN(declaration, ...) \
   OCTAVO_ASSIGN_INNER(OCTAVO_CONCAT(octavo_assign_, __LINE__), declaration, (__VA_ARGS__))

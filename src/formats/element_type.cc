@@ -76,43 +76,71 @@ std::optional<ElementType> element_from_safetensors(std::string_view name) {
 
 float load_element(ElementType type, const void* data, size_t i) {
   switch (type) {
-    case ElementType::kF32: return load<float>(data, i);
-    case ElementType::kF16: return F16::decode(load<uint16_t>(data, i));
-    case ElementType::kBf16: return Bf16::decode(load<uint16_t>(data, i));
-    case ElementType::kE4m3: return E4m3::decode(load<uint8_t>(data, i));
-    case ElementType::kE5m2: return E5m2::decode(load<uint8_t>(data, i));
-    case ElementType::kE8m0: return E8m0::decode(load<uint8_t>(data, i));
-    case ElementType::kE2m1: return E2m1::decode(load_nibble(data, i));
-    case ElementType::kInt8: return static_cast<float>(load<int8_t>(data, i));
-    case ElementType::kInt4: return static_cast<float>(static_cast<int>(load_nibble(data, i) ^ 8u) - 8);
+    case ElementType::kF32:
+      return load<float>(data, i);
+    case ElementType::kF16:
+      return F16::decode(load<uint16_t>(data, i));
+    case ElementType::kBf16:
+      return Bf16::decode(load<uint16_t>(data, i));
+    case ElementType::kE4m3:
+      return E4m3::decode(load<uint8_t>(data, i));
+    case ElementType::kE5m2:
+      return E5m2::decode(load<uint8_t>(data, i));
+    case ElementType::kE8m0:
+      return E8m0::decode(load<uint8_t>(data, i));
+    case ElementType::kE2m1:
+      return E2m1::decode(load_nibble(data, i));
+    case ElementType::kInt8:
+      return static_cast<float>(load<int8_t>(data, i));
+    case ElementType::kInt4:
+      return static_cast<float>(static_cast<int>(load_nibble(data, i) ^ 8u) - 8);
     case ElementType::kBool:
-    case ElementType::kUint8: return static_cast<float>(load<uint8_t>(data, i));
-    case ElementType::kInt16: return static_cast<float>(load<int16_t>(data, i));
-    case ElementType::kUint16: return static_cast<float>(load<uint16_t>(data, i));
-    case ElementType::kInt32: return static_cast<float>(load<int32_t>(data, i));
-    case ElementType::kUint32: return static_cast<float>(load<uint32_t>(data, i));
-    case ElementType::kInt64: return static_cast<float>(load<int64_t>(data, i));
-    case ElementType::kUint64: return static_cast<float>(load<uint64_t>(data, i));
-    case ElementType::kF64: return static_cast<float>(load<double>(data, i));
+    case ElementType::kUint8:
+      return static_cast<float>(load<uint8_t>(data, i));
+    case ElementType::kInt16:
+      return static_cast<float>(load<int16_t>(data, i));
+    case ElementType::kUint16:
+      return static_cast<float>(load<uint16_t>(data, i));
+    case ElementType::kInt32:
+      return static_cast<float>(load<int32_t>(data, i));
+    case ElementType::kUint32:
+      return static_cast<float>(load<uint32_t>(data, i));
+    case ElementType::kInt64:
+      return static_cast<float>(load<int64_t>(data, i));
+    case ElementType::kUint64:
+      return static_cast<float>(load<uint64_t>(data, i));
+    case ElementType::kF64:
+      return static_cast<float>(load<double>(data, i));
   }
   OCTAVO_CHECK(false, "element type {}", static_cast<int>(type));
 }
 
 void store_element(ElementType type, void* data, size_t i, float value) {
   switch (type) {
-    case ElementType::kF32: return store(data, i, value);
-    case ElementType::kF16: return store(data, i, static_cast<uint16_t>(F16::encode(value)));
-    case ElementType::kBf16: return store(data, i, static_cast<uint16_t>(Bf16::encode(value)));
-    case ElementType::kE4m3: return store(data, i, static_cast<uint8_t>(E4m3::encode(value)));
-    case ElementType::kE5m2: return store(data, i, static_cast<uint8_t>(E5m2::encode(value)));
-    case ElementType::kE2m1: return store_nibble(data, i, E2m1::encode(value));
-    case ElementType::kInt8: return store(data, i, Int8::encode(value));
-    case ElementType::kInt4: return store_nibble(data, i, static_cast<uint32_t>(Int4::encode(value)) & 15u);
-    default: break;
+    case ElementType::kF32:
+      return store(data, i, value);
+    case ElementType::kF16:
+      return store(data, i, static_cast<uint16_t>(F16::encode(value)));
+    case ElementType::kBf16:
+      return store(data, i, static_cast<uint16_t>(Bf16::encode(value)));
+    case ElementType::kE4m3:
+      return store(data, i, static_cast<uint8_t>(E4m3::encode(value)));
+    case ElementType::kE5m2:
+      return store(data, i, static_cast<uint8_t>(E5m2::encode(value)));
+    case ElementType::kE2m1:
+      return store_nibble(data, i, E2m1::encode(value));
+    case ElementType::kInt8:
+      return store(data, i, Int8::encode(value));
+    case ElementType::kInt4:
+      return store_nibble(data, i, static_cast<uint32_t>(Int4::encode(value)) & 15u);
+    default:
+      break;
   }
   OCTAVO_CHECK(false, "{} does not hold quantized values", element_name(type));
 }
 
-bool is_nan_element(ElementType type, const void* data, size_t i) { return is_nan(load_element(type, data, i)); }
+bool is_nan_element(ElementType type, const void* data, size_t i) {
+  return is_nan(load_element(type, data, i));
+}
 
 }  // namespace octavo

@@ -40,8 +40,12 @@ const ElementInfo& element_info(ElementType type);
 std::optional<ElementType> element_from_name(std::string_view name);
 std::optional<ElementType> element_from_safetensors(std::string_view name);
 
-inline std::string_view element_name(ElementType type) { return element_info(type).name; }
-inline int element_bits(ElementType type) { return element_info(type).bits; }
+inline std::string_view element_name(ElementType type) {
+  return element_info(type).name;
+}
+inline int element_bits(ElementType type) {
+  return element_info(type).bits;
+}
 
 // Element i of a packed array as FP32, exact (E2M1 and INT4: two in a byte, even element in the low nibble; INT4 as
 // two's complement; INT64 and F64 rounded to FP32). Slow; the kernels have their own decoders.

@@ -16,8 +16,8 @@
 namespace octavo {
 
 inline constexpr int kPageTokens = 32;
-// Keys are taken in fixed blocks of this many tokens counted from position 0, each with its own softmax state, merged in
-// order: the result does not depend on who computes which block, nor on how the prompt was cut.
+// Keys are taken in fixed blocks of this many tokens counted from position 0, each with its own softmax state, merged
+// in order: the result does not depend on who computes which block, nor on how the prompt was cut.
 inline constexpr int kAttentionBlock = 256;
 
 // Panels: 32 rows x 2 columns in a line of 32 x 2 elements.
@@ -27,7 +27,9 @@ inline constexpr int kAttentionBlock = 256;
 inline constexpr int panel_offset_8bit(int row, int column) {
   return 16 * ((row & 15) / 4) + 8 * (row / 16) + 2 * (row & 3) + column;
 }
-inline constexpr int panel_index_wide(int row, int column) { return 32 * (row / 16) + 2 * (row & 15) + column; }
+inline constexpr int panel_index_wide(int row, int column) {
+  return 32 * (row / 16) + 2 * (row & 15) + column;
+}
 
 // INT8 codes of the cache are stored as sign and magnitude (the value -128 does not occur), so that every 8-bit format
 // is read through the same 128-entry table plus a sign bit.
@@ -54,8 +56,8 @@ struct KvPageLayout {
   size_t page_bytes() const { return v_scales_offset() + kPageTokens * sizeof(float); }
 };
 
-// The pages of one layer. Pages are numbered through the whole cache; consecutive pages of one head inside an extent are
-// adjacent in memory (single scattered pages fall to a third of the read bandwidth).
+// The pages of one layer. Pages are numbered through the whole cache; consecutive pages of one head inside an extent
+// are adjacent in memory (single scattered pages fall to a third of the read bandwidth).
 struct PagedKvLayer {
   TensorFormat k_format, v_format;  // kRow: a scale per (token, head); kNone: bf16, float32
   KvPageLayout layout;
@@ -75,9 +77,9 @@ struct PagedKvLayer {
   }
 };
 
-// One request's share of a forward pass: rows [row_begin, row_begin + num_rows) of the batch are the tokens at positions
-// [position, position + num_rows). Page table entry i holds tokens [32 i, 32 i + 32); a page is zeroed before its first
-// use, and the tokens of this pass are already written when attention runs.
+// One request's share of a forward pass: rows [row_begin, row_begin + num_rows) of the batch are the tokens at
+// positions [position, position + num_rows). Page table entry i holds tokens [32 i, 32 i + 32); a page is zeroed before
+// its first use, and the tokens of this pass are already written when attention runs.
 struct KvSequence {
   int64_t row_begin = 0, num_rows = 0;
   int64_t position = 0;

@@ -22,10 +22,14 @@ int64_t TensorView::size() const {
 
 float MatrixView::scale_at(int64_t row, int64_t col) const {
   switch (format.granularity) {
-    case Granularity::kNone: return 1.0f;
-    case Granularity::kTensor: return scales[0];
-    case Granularity::kRow: return scales[row];
-    case Granularity::kBlock: return scales[row / format.block_rows * format.scale_cols(cols) + col / format.block_cols];
+    case Granularity::kNone:
+      return 1.0f;
+    case Granularity::kTensor:
+      return scales[0];
+    case Granularity::kRow:
+      return scales[row];
+    case Granularity::kBlock:
+      return scales[row / format.block_rows * format.scale_cols(cols) + col / format.block_cols];
   }
   return 1.0f;
 }
@@ -53,7 +57,8 @@ float scale_from_amax(float amax, const TensorFormat& format) {
 namespace {
 
 // Rows [r0, r1) x columns [c0, c1) share one scale.
-void quantize_group(std::span<const float> values, Matrix& out, int64_t r0, int64_t r1, int64_t c0, int64_t c1, float& scale) {
+void quantize_group(std::span<const float> values, Matrix& out, int64_t r0, int64_t r1, int64_t c0, int64_t c1,
+                    float& scale) {
   float amax = 0.0f;
   for (int64_t r = r0; r < r1; ++r)
     for (int64_t c = c0; c < c1; ++c) {

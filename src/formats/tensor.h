@@ -23,7 +23,7 @@ struct TensorView {
   Shape shape;
   std::span<const std::byte> data;
 
-  int64_t size() const;                              // number of elements
+  int64_t size() const;                                                          // number of elements
   int64_t rows() const { return shape.size() < 2 ? 1 : size() / shape.back(); }  // all but the last axis
   int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
   float at(int64_t i) const { return load_element(element, data.data(), static_cast<size_t>(i)); }

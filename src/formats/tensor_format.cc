@@ -4,25 +4,34 @@
 
 namespace octavo {
 namespace {
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 }  // namespace
 
 int64_t TensorFormat::scale_rows(int64_t rows) const {
   switch (granularity) {
-    case Granularity::kNone: return 0;
-    case Granularity::kTensor: return 1;
-    case Granularity::kRow: return rows;
-    case Granularity::kBlock: return ceil_div(rows, block_rows);
+    case Granularity::kNone:
+      return 0;
+    case Granularity::kTensor:
+      return 1;
+    case Granularity::kRow:
+      return rows;
+    case Granularity::kBlock:
+      return ceil_div(rows, block_rows);
   }
   return 0;
 }
 
 int64_t TensorFormat::scale_cols(int64_t cols) const {
   switch (granularity) {
-    case Granularity::kNone: return 0;
+    case Granularity::kNone:
+      return 0;
     case Granularity::kTensor:
-    case Granularity::kRow: return 1;
-    case Granularity::kBlock: return ceil_div(cols, block_cols);
+    case Granularity::kRow:
+      return 1;
+    case Granularity::kBlock:
+      return ceil_div(cols, block_cols);
   }
   return 0;
 }
@@ -38,23 +47,37 @@ int64_t TensorFormat::scale_bytes(int64_t rows, int64_t cols) const {
 std::string TensorFormat::describe() const {
   std::string text(element_name(element));
   switch (granularity) {
-    case Granularity::kNone: return text;
-    case Granularity::kTensor: text += " per tensor"; break;
-    case Granularity::kRow: text += " per row"; break;
-    case Granularity::kBlock: text += fmt::format(" per {}x{}", block_rows, block_cols); break;
+    case Granularity::kNone:
+      return text;
+    case Granularity::kTensor:
+      text += " per tensor";
+      break;
+    case Granularity::kRow:
+      text += " per row";
+      break;
+    case Granularity::kBlock:
+      text += fmt::format(" per {}x{}", block_rows, block_cols);
+      break;
   }
   if (scale != ElementType::kF32) text += fmt::format(", {} scales", element_name(scale));
   return text;
 }
 
-TensorFormat plain_format(ElementType element) { return {.element = element}; }
+TensorFormat plain_format(ElementType element) {
+  return {.element = element};
+}
 
-TensorFormat row_format(ElementType element) { return {.element = element, .granularity = Granularity::kRow}; }
+TensorFormat row_format(ElementType element) {
+  return {.element = element, .granularity = Granularity::kRow};
+}
 
-TensorFormat tensor_wide_format(ElementType element) { return {.element = element, .granularity = Granularity::kTensor}; }
+TensorFormat tensor_wide_format(ElementType element) {
+  return {.element = element, .granularity = Granularity::kTensor};
+}
 
 TensorFormat block_format(ElementType element, int rows, int cols, ElementType scale) {
-  return {.element = element, .granularity = Granularity::kBlock, .block_rows = rows, .block_cols = cols, .scale = scale};
+  return {
+      .element = element, .granularity = Granularity::kBlock, .block_rows = rows, .block_cols = cols, .scale = scale};
 }
 
 }  // namespace octavo

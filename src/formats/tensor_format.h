@@ -29,9 +29,9 @@ enum class ScaleTime : uint8_t {
 struct TensorFormat {
   ElementType element = ElementType::kF32;
   Granularity granularity = Granularity::kNone;
-  int block_rows = 0, block_cols = 0;           // kBlock only; {1, 128} for activations, {128, 128} for weights
-  ElementType scale = ElementType::kF32;        // kF32, or kE8m0: a power of two, rounded up
-  ScaleTime scale_time = ScaleTime::kDynamic;   // weights: kStored
+  int block_rows = 0, block_cols = 0;          // kBlock only; {1, 128} for activations, {128, 128} for weights
+  ElementType scale = ElementType::kF32;       // kF32, or kE8m0: a power of two, rounded up
+  ScaleTime scale_time = ScaleTime::kDynamic;  // weights: kStored
 
   bool operator==(const TensorFormat&) const = default;
 
@@ -39,7 +39,8 @@ struct TensorFormat {
   // Shape of the scale grid of a [rows, cols] tensor; {0, 0} without scales.
   int64_t scale_rows(int64_t rows) const;
   int64_t scale_cols(int64_t cols) const;
-  // Bytes of a [rows, cols] tensor: elements (rows padded to whole bytes), and scales as stored in memory (FP32 or E8M0).
+  // Bytes of a [rows, cols] tensor: elements (rows padded to whole bytes), and scales as stored in memory (FP32 or
+  // E8M0).
   int64_t element_bytes(int64_t rows, int64_t cols) const;
   int64_t scale_bytes(int64_t rows, int64_t cols) const;
 
@@ -48,9 +49,9 @@ struct TensorFormat {
 };
 
 // The formats that appear by name elsewhere.
-TensorFormat plain_format(ElementType element);                                             // no scales
-TensorFormat row_format(ElementType element);                                               // weight per channel, activation per token
-TensorFormat tensor_wide_format(ElementType element);                                       // one scale
+TensorFormat plain_format(ElementType element);        // no scales
+TensorFormat row_format(ElementType element);          // weight per channel, activation per token
+TensorFormat tensor_wide_format(ElementType element);  // one scale
 TensorFormat block_format(ElementType element, int rows, int cols, ElementType scale = ElementType::kF32);
 
 }  // namespace octavo

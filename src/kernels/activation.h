@@ -1,4 +1,5 @@
-// Activation: what a fused producer (norm, SiLU-gate, attention) hands to a linear layer: codes and scales, nothing else.
+// Activation: what a fused producer (norm, SiLU-gate, attention) hands to a linear layer: codes and scales, nothing
+// else.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,8 @@
 
 namespace octavo {
 
-// [rows, cols] codes. Formats: float32, bf16 (no scales); fp8_e4m3 per row, per 1x128 or with one stored scale; int8 per
-// row or with one stored scale. Scales are FP32 values (powers of two for E8M0).
+// [rows, cols] codes. Formats: float32, bf16 (no scales); fp8_e4m3 per row, per 1x128 or with one stored scale; int8
+// per row or with one stored scale. Scales are FP32 values (powers of two for E8M0).
 struct Activation {
   TensorFormat format;
   int64_t rows = 0, cols = 0;
@@ -22,10 +23,14 @@ struct Activation {
   std::byte* row(int64_t r) const { return codes + r * code_stride; }
   float scale(int64_t r, int64_t col) const {
     switch (format.granularity) {
-      case Granularity::kNone: return 1.0f;
-      case Granularity::kTensor: return scales[0];
-      case Granularity::kRow: return scales[r];
-      case Granularity::kBlock: return scales[r * scale_stride + col / format.block_cols];
+      case Granularity::kNone:
+        return 1.0f;
+      case Granularity::kTensor:
+        return scales[0];
+      case Granularity::kRow:
+        return scales[r];
+      case Granularity::kBlock:
+        return scales[r * scale_stride + col / format.block_cols];
     }
     return 1.0f;
   }
@@ -34,7 +39,8 @@ struct Activation {
 // Memory for activations, reused from step to step.
 class ActivationBuffer {
  public:
-  // A zeroed-tail view of this shape; `stored_scale` is used by formats with one stored scale. Invalidates earlier views.
+  // A zeroed-tail view of this shape; `stored_scale` is used by formats with one stored scale. Invalidates earlier
+  // views.
   Activation resize(const TensorFormat& format, int64_t rows, int64_t cols, float stored_scale = 1.0f);
 
  private:

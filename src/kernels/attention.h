@@ -1,10 +1,12 @@
 // Attention over a paged KV cache, prefill and decode alike, causal, with grouped heads and an optional sliding window.
 //
-// For query row r at position p and head h (KV head h / (num_heads / num_kv_heads)), keys t = max(0, p - window + 1) .. p:
+// For query row r at position p and head h (KV head h / (num_heads / num_kv_heads)), keys t = max(0, p - window + 1) ..
+// p:
 //   s[t] = (chain over d of fma(q[d], k[t, d])) x (k_scale[t] x (scale x log2 e))        k, v are element values
 //   Per block b of kAttentionBlock keys counted from position 0 (blocks without a visible key are skipped):
-//     m_b = max s;  e[t] = exp2(s[t] - m_b), 0 for keys that are not visible;  l_b = sum of e in 16 lanes (lane t % 16), folded as in producers.h
-//     o_b[d] = chain over t of fma(e[t] x v_scale[t], v[t, d]) from 0 (keys that are not visible contribute exactly 0, whatever their bytes)
+//     m_b = max s;  e[t] = exp2(s[t] - m_b), 0 for keys that are not visible;  l_b = sum of e in 16 lanes (lane t %
+//     16), folded as in producers.h o_b[d] = chain over t of fma(e[t] x v_scale[t], v[t, d]) from 0 (keys that are not
+//     visible contribute exactly 0, whatever their bytes)
 //   Blocks merge in order: the first is taken as it is, then m' = max(m, m_b), a = exp2(m - m'), c = exp2(m_b - m'),
 //     l = fma(l, a, l_b x c), o[d] = fma(o[d], a, o_b[d] x c).
 //   out = o[d] x (1 / l).
@@ -30,12 +32,12 @@ struct AttentionCall {
   const float* q = nullptr;  // [rows, num_heads x head_dim], rotated
   int64_t q_stride = 0;
   int num_heads = 0, head_dim = 0;
-  float scale = 0;      // head_dim^-0.5
-  int64_t window = 0;   // keys a token sees, itself included; 0 = all
+  float scale = 0;     // head_dim^-0.5
+  int64_t window = 0;  // keys a token sees, itself included; 0 = all
   const KvSequence* sequences = nullptr;
   int64_t num_sequences = 0;
   PagedKvLayer kv;
-  Activation output;    // [rows, num_heads x head_dim], quantized as producers.h says
+  Activation output;  // [rows, num_heads x head_dim], quantized as producers.h says
 };
 
 struct AttentionKey {

@@ -25,7 +25,8 @@ struct CpuFeatures {
   bool avx_vnni = false, amx = false;  // reported, not used
 };
 const CpuFeatures& cpu_features();
-// Whether every instruction that rows of this level use is there (kAvx512 includes VBMI and VNNI: Ice Lake, Zen 4 and up).
+// Whether every instruction that rows of this level use is there (kAvx512 includes VBMI and VNNI: Ice Lake, Zen 4 and
+// up).
 bool isa_available(Isa isa);
 
 // Rates of one core in 10^9 multiply-adds per second, measured once per process in a few milliseconds.
@@ -34,8 +35,8 @@ struct InstructionRates {
 };
 const InstructionRates& instruction_rates();
 
-// The level that serves floating-point plans: the fastest by measured rate, not by name (on Intel without AMX the BF16 dot
-// product runs at half the rate of FP32 FMA, on Zen 5 at twice). One level serves every M, so that the bits do not
+// The level that serves floating-point plans: the fastest by measured rate, not by name (on Intel without AMX the BF16
+// dot product runs at half the rate of FP32 FMA, on Zen 5 at twice). One level serves every M, so that the bits do not
 // depend on the batch.
 Isa best_isa();
 

@@ -1,12 +1,13 @@
 // Linear layer: y[m, n] (+)= sum over k of x[m, k] w[n, k], scaled, + bias[n].
 //
-// Order of the sums (docs/semantics.md 4), the same for every M, thread count and row of the FMA family (reference, avx2,
-// avx512), which therefore agree bit for bit:
+// Order of the sums (docs/semantics.md 4), the same for every M, thread count and row of the FMA family (reference,
+// avx2, avx512), which therefore agree bit for bit:
 //   acc = fma(x[m, k], w[n, k], acc) over k = 0, 1, 2, ... on element values (codes without scales);
 //   neither side grouped along K:  y = acc x (w_scale[n] x x_scale[m])        (a missing scale is 1)
 //   one or both grouped along K:   per group of block_cols columns a chain of its own from 0;
-//                                  total = fma(group, wg x xg, total) in order, where wg, xg are the group's scales (1 for the ungrouped side);
-//                                  y = total x (w_scale[n] x x_scale[m]) with the scales of the ungrouped sides (1 for the grouped);
+//                                  total = fma(group, wg x xg, total) in order, where wg, xg are the group's scales (1
+//                                  for the ungrouped side); y = total x (w_scale[n] x x_scale[m]) with the scales of
+//                                  the ungrouped sides (1 for the grouped);
 //   then y = y + bias[n], then y = y + previous output when accumulating; each step rounded on its own.
 // INT8 x INT8: the sum is exact in INT32, converted to FP32, then as above.
 // avx512_bf16 takes two columns per step with the instruction's own rounding; it agrees with itself for every M.
@@ -49,7 +50,7 @@ struct PackedLinear {
 
 struct LinearCall {
   const PackedLinear* weight = nullptr;
-  Activation input;  // [M, K], in the format of weight->key.activation
+  Activation input;         // [M, K], in the format of weight->key.activation
   float* output = nullptr;  // [M, N] with this many floats between rows
   int64_t output_stride = 0;
   bool accumulate = false;  // add to what is there (residual)
@@ -63,8 +64,9 @@ struct LinearKernel {
   std::string (*accepts)(const LinearKey& key);
   // Memory for a layer of this key, without weights.
   PackedLinear (*allocate)(const LinearKey& key);
-  // Packs a slab of rows at row0. row0 is a multiple of 32, and of block_rows counted from the slab's own matrix; several matrices stacked along rows
-  // (q, k, v) are slabs of one packed layer, each with its own scales. Slabs may be packed from several threads. Slab format = key.weight.
+  // Packs a slab of rows at row0. row0 is a multiple of 32, and of block_rows counted from the slab's own matrix;
+  // several matrices stacked along rows (q, k, v) are slabs of one packed layer, each with its own scales. Slabs may be
+  // packed from several threads. Slab format = key.weight.
   void (*pack)(PackedLinear& packed, int64_t row0, const MatrixView& slab);
   void (*run)(const LinearCall& call, ThreadPool& pool, Scratch& scratch);
 };
@@ -72,8 +74,8 @@ struct LinearKernel {
 // All rows, reference first.
 std::span<const LinearKernel* const> linear_kernels();
 
-// The row that serves a layer at this level: the highest row at or below `isa` (and available) that accepts the key. `why_not` collects
-// "avx512_bf16: reason" for the rows above it that refused.
+// The row that serves a layer at this level: the highest row at or below `isa` (and available) that accepts the key.
+// `why_not` collects "avx512_bf16: reason" for the rows above it that refused.
 const LinearKernel& choose_linear(const LinearKey& key, Isa isa, std::vector<std::string>* why_not = nullptr);
 
 }  // namespace octavo

@@ -8,11 +8,12 @@
 
 namespace octavo {
 
-inline constexpr float kExp2Coefficients[7] = {1.0f,           0.693147182f,   0.240226477f,  0.0555035956f,
+inline constexpr float kExp2Coefficients[7] = {1.0f,           0.693147182f,   0.240226477f,   0.0555035956f,
                                                0.00961849932f, 0.00133909704f, 0.000153293076f};
 inline constexpr float kExp2Min = -126.0f;  // below it the result is exactly 0
 
-// 2^x for x <= 127; NaN stays NaN. Steps: n = round(x) to even, f = x - n, p = Horner with fma, result = p x 2^n (as p with n added to its exponent).
+// 2^x for x <= 127; NaN stays NaN. Steps: n = round(x) to even, f = x - n, p = Horner with fma, result = p x 2^n (as p
+// with n added to its exponent).
 inline float exp2_exact(float x) {
   if (!(x >= kExp2Min)) return is_nan(x) ? x : 0.0f;
   const float n = std::nearbyint(x), f = x - n;

@@ -1,12 +1,12 @@
-// Producers: operations on the residual stream, each fused with the quantization of what it hands on, and the embedding.
-// All are exact in the same sense: reference, avx2, avx512 and avx512_bf16 agree bit for bit, because the order is fixed:
-//   Sums and maxima over a row run in 16 lanes: lane l takes elements l, l + 16, l + 32, ... in order; then the lanes are
-//   folded as lane[l] + lane[l + 8], then + 4, + 2, + 1.
-//   RMSNorm: mean = (sum of fma(x, x, lane)) / n; r = 1 / sqrt(mean + eps); y = (x x r) x weight.
-//   Quantization of y: per group scale = scale_from_amax(max |y|) (formats/tensor.h), inverse = 1 / scale,
-//   code = encode(y x inverse); a group whose amax is not finite gets scale NaN and codes 0. Stored scale: the same with the given scale.
-//   float32: codes are y itself. bf16: y rounded to nearest even.
-//   exp: exp2 of kernels/math.h, on every row.
+// Producers: operations on the residual stream, each fused with the quantization of what it hands on, and the
+// embedding. All are exact in the same sense: reference, avx2, avx512 and avx512_bf16 agree bit for bit, because the
+// order is fixed:
+//   Sums and maxima over a row run in 16 lanes: lane l takes elements l, l + 16, l + 32, ... in order; then the lanes
+//   are folded as lane[l] + lane[l + 8], then + 4, + 2, + 1. RMSNorm: mean = (sum of fma(x, x, lane)) / n; r = 1 /
+//   sqrt(mean + eps); y = (x x r) x weight. Quantization of y: per group scale = scale_from_amax(max |y|)
+//   (formats/tensor.h), inverse = 1 / scale, code = encode(y x inverse); a group whose amax is not finite gets scale
+//   NaN and codes 0. Stored scale: the same with the given scale. float32: codes are y itself. bf16: y rounded to
+//   nearest even. exp: exp2 of kernels/math.h, on every row.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,9 @@ struct SiluGateCall {
   Activation output;
 };
 
-// Per-head RMSNorm of q and k (where weights are given), rotary embedding (rotate-half: pairs (i, i + head_dim / 2)), then k and v are
-// quantized and written into their pages. q is left rotated in place, in FP32. Row layout: [q heads | k heads | v heads].
+// Per-head RMSNorm of q and k (where weights are given), rotary embedding (rotate-half: pairs (i, i + head_dim / 2)),
+// then k and v are quantized and written into their pages. q is left rotated in place, in FP32. Row layout: [q heads |
+// k heads | v heads].
 //   rotated: a' = fma(a, cos, -(b x sin)), b' = fma(b, cos, a x sin)
 //   KV scale: one per (token, head), as for activations; or the layer's stored scale.
 struct RopeKvCall {

@@ -10,7 +10,8 @@ namespace octavo {
 
 class Scratch {
  public:
-  // At least `bytes` bytes, 64-byte aligned, contents undefined; valid until the next get() of the same slot. Call from one thread.
+  // At least `bytes` bytes, 64-byte aligned, contents undefined; valid until the next get() of the same slot. Call from
+  // one thread.
   void* get(int slot, size_t bytes);
   size_t total_bytes() const;
 

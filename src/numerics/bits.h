@@ -6,10 +6,18 @@
 
 namespace octavo {
 
-constexpr uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
-constexpr float bits_float(uint32_t bits) { return std::bit_cast<float>(bits); }
-constexpr bool is_nan(float x) { return (float_bits(x) & 0x7FFFFFFFu) > 0x7F800000u; }
-constexpr bool is_finite(float x) { return (float_bits(x) & 0x7F800000u) != 0x7F800000u; }
+constexpr uint32_t float_bits(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+constexpr float bits_float(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+constexpr bool is_nan(float x) {
+  return (float_bits(x) & 0x7FFFFFFFu) > 0x7F800000u;
+}
+constexpr bool is_finite(float x) {
+  return (float_bits(x) & 0x7F800000u) != 0x7F800000u;
+}
 
 // 2^n, exact, for -149 <= n <= 127.
 constexpr float exp2_int(int n) {

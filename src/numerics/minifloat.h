@@ -22,7 +22,8 @@ struct Minifloat {
   static constexpr uint32_t kMaxCode = kSpecial == Special::kIeee      ? kInfinity - 1
                                        : kSpecial == Special::kNanOnly ? kMagnitudeMask - 1
                                                                        : kMagnitudeMask;
-  static constexpr uint32_t kNan = kSpecial == Special::kIeee ? kInfinity | (1u << (kMantissaBits - 1)) : kMagnitudeMask;
+  static constexpr uint32_t kNan =
+      kSpecial == Special::kIeee ? kInfinity | (1u << (kMantissaBits - 1)) : kMagnitudeMask;
 
   static constexpr bool is_nan_code(uint32_t code) {
     if constexpr (kSpecial == Special::kIeee) return (code & kMagnitudeMask) > kInfinity;
@@ -36,8 +37,7 @@ struct Minifloat {
     const uint32_t exponent = (code >> kMantissaBits) & kExponentMask, mantissa = code & kMantissaMask;
     if (is_nan_code(code)) return bits_float(sign | 0x7FC00000u);
     if (kSpecial == Special::kIeee && exponent == kExponentMask) return bits_float(sign | 0x7F800000u);
-    if (exponent != 0)
-      return bits_float(sign | ((exponent + 127u - kBias) << 23) | (mantissa << (23 - kMantissaBits)));
+    if (exponent != 0) return bits_float(sign | ((exponent + 127u - kBias) << 23) | (mantissa << (23 - kMantissaBits)));
     // Subnormal: mantissa x 2^(1 - bias - mantissa bits); the product is exact.
     const float magnitude = static_cast<float>(mantissa) * exp2_int(1 - kBias - kMantissaBits);
     return bits_float(sign | float_bits(magnitude));

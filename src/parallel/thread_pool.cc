@@ -18,7 +18,9 @@ namespace {
 // About two milliseconds of pauses: longer than the gap between two operations, shorter than anyone notices.
 constexpr int kSpinLimit = 40000;
 
-void pause() { __builtin_ia32_pause(); }
+void pause() {
+  __builtin_ia32_pause();
+}
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
