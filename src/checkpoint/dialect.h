@@ -32,9 +32,9 @@ Result<StoredLinear> read_stored_linear(const LinearModule& module, const Stored
                                         const ModelConfig& config, const TensorReader& tensors,
                                         std::set<std::string>& used, std::vector<std::string>& notes);
 
-// KV scales of a layer in any spelling: one value, or one per KV head. A lone k scale serves v too and the other way
-// round (with a note); a layer without scales where the checkpoint promises them gets a note, or an error where the
-// plan has stored scales.
+// KV scales of a layer in any spelling: one value, or one per KV head; empty for a side that has none (the plan then
+// says that this side's scales are computed per token and head). `kv_scale` serves both sides. A zero, negative or
+// non-finite scale is an error.
 Result<KvScales> read_kv_scales(int layer, const StoredQuantization& quantization, const ModelConfig& config,
                                 const TensorReader& tensors, std::set<std::string>& used,
                                 std::vector<std::string>& notes);

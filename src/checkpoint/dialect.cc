@@ -1,0 +1,97 @@
+#include "checkpoint/dialect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "checkpoint/dialect_kv.h"
+#include "checkpoint/dialect_rules.h"
+#include "checkpoint/dialect_tensors.h"
+
+namespace octavo {
+namespace {
+
+constexpr std::string_view kSupported =
+    "fp8, compressed-tensors (float-, naive- or int-quantized, eight bits), or a model without quantization_config";
+
+// quantization_config in any of its places; nullptr when there is none.
+const Json* find_config(const Json& config) {
+  if (const Json* found = json_find(config, "quantization_config")) return found;
+  if (const Json* text = json_find(config, "text_config"))
+    if (const Json* found = json_find(*text, "quantization_config")) return found;
+  return json_find(config, "compression_config");
+}
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
+// The dialect's name as the config gives it.
+Result<std::string> dialect_name(const Json& config) {
+  if (!config.is_object())
+    return json_fail("wrong type in config.json", "config", "quantization_config", &config, "an object");
+  OCTAVO_ASSIGN(const auto method, json_text(config, "quant_method", "quantization_config"));
+  if (method) return lower(*method);
+  if (json_find(config, "quant_algo") != nullptr || json_find(config, "producer") != nullptr) return "modelopt";
+  if (json_find(config, "config_groups") != nullptr) return "compressed-tensors";
+  return json_fail("quantization dialect is not named", "quantization_config", "quant_method", nullptr, kSupported);
+}
+
+Result<DialectRules> read_rules(const Json& config_json, const std::vector<LinearModule>& modules,
+                                const TensorReader& tensors) {
+  const Json* config = find_config(config_json);
+  if (config == nullptr) {
+    DialectRules none{.dialect = "none", .modules = {}, .kv = {}, .notes = {}};
+    none.modules.assign(modules.size(), {.quantized = false, .weight = {}, .activation = {}, .reason = "checkpoint"});
+    return none;
+  }
+  OCTAVO_ASSIGN(const std::string name, dialect_name(*config));
+  if (name == "fp8") return read_fp8_rules(*config, modules, tensors);
+  if (name == "compressed-tensors") return read_compressed_tensors_rules(*config, modules, tensors);
+  const std::string algorithm =
+      json_text(*config, "quant_algo", "quantization_config").value_or(std::nullopt).value_or("");
+  return fail({.what = "quantization dialect is not supported",
+               .where = "quantization_config.quant_method",
+               .found = algorithm.empty() ? name : fmt::format("{} ({})", name, algorithm),
+               .expected = std::string(kSupported),
+               .remedy = "take the unquantized model and quantize it with octavo"});
+}
+
+// One line for each stored type, however many modules have it.
+void note_wide_types(const std::vector<LinearModule>& modules, const ModelConfig& config, const TensorReader& tensors,
+                     std::vector<std::string>& notes) {
+  std::map<std::string, int> counts;
+  for (const LinearModule& module : modules) {
+    const TensorEntry* entry = find_weight(module, config, tensors);
+    if (entry != nullptr && (entry->stored_type == "F32" || entry->stored_type == "F16")) ++counts[entry->stored_type];
+  }
+  for (const auto& [type, count] : counts)
+    notes.push_back(
+        fmt::format("{} weights are stored as {} and run as BF16 (scheme float32 keeps them)", count, type));
+}
+
+}  // namespace
+
+Result<StoredQuantization> read_quantization(const Json& config_json, const ModelConfig& config,
+                                             const TensorReader& tensors) {
+  const std::vector<LinearModule> modules = config.linear_modules();
+  OCTAVO_ASSIGN(DialectRules rules, read_rules(config_json, modules, tensors));
+  StoredQuantization quantization{.dialect = rules.dialect, .plan = {}};
+  PrecisionPlan& plan = quantization.plan;
+  plan.scheme = "checkpoint";
+  plan.notes = std::move(rules.notes);
+  for (size_t i = 0; i < modules.size(); ++i) {
+    OCTAVO_ASSIGN(LinearPlan linear,
+                  resolve_linear(modules[i], rules.modules[i], rules.dialect, config, tensors, plan.notes));
+    plan.linears.insert_or_assign(modules[i].name, std::move(linear));
+  }
+  if (rules.dialect == "none") note_wide_types(modules, config, tensors, plan.notes);
+  OCTAVO_TRY(plan_kv(rules.kv, config, tensors, plan));
+  return quantization;
+}
+
+}  // namespace octavo

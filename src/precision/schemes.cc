@@ -1,0 +1,83 @@
+// The named schemes: one row each.
+#include "precision/schemes.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace octavo {
+namespace {
+
+constexpr auto kE4 = ElementType::kE4m3;
+
+TensorFormat plain(ElementType element) {
+  return plain_format(element);
+}
+
+const std::vector<Scheme>& table() {
+  static const std::vector<Scheme> kSchemes = {
+      {"float32", "weights, activations and KV cache FP32: the oracle", plain(ElementType::kF32),
+       plain(ElementType::kF32), plain(ElementType::kF32)},
+      {"bf16", "weights, activations and KV cache BF16", plain(ElementType::kBf16), plain(ElementType::kBf16),
+       plain(ElementType::kBf16)},
+      {"fp8", "E4M3 weights per channel, E4M3 activations per token, E4M3 KV cache", weight_format(row_format(kE4)),
+       row_format(kE4), row_format(kE4)},
+      {"fp8-weight", "E4M3 weights per channel; activations and KV cache BF16", weight_format(row_format(kE4)),
+       plain(ElementType::kBf16), plain(ElementType::kBf16)},
+      {"fp8-block", "E4M3 weights per 128x128 block, E4M3 activations per 1x128, E4M3 KV cache",
+       weight_format(block_format(kE4, 128, 128)), block_format(kE4, 1, 128), row_format(kE4)},
+      {"fp8-block-ue8m0", "fp8-block with power-of-two scales",
+       weight_format(block_format(kE4, 128, 128, ElementType::kE8m0)), block_format(kE4, 1, 128, ElementType::kE8m0),
+       row_format(kE4)},
+      {"fp8-tensor", "E4M3 weights per tensor, E4M3 activations per token, E4M3 KV cache",
+       weight_format(tensor_wide_format(kE4)), row_format(kE4), row_format(kE4)},
+      {"int8", "INT8 weights per channel, INT8 activations per token, INT8 KV cache",
+       weight_format(row_format(ElementType::kInt8)), row_format(ElementType::kInt8), row_format(ElementType::kInt8)},
+  };
+  return kSchemes;
+}
+
+// KV formats by name. Quantized ones: a scale per (token, head), computed when the token is written.
+struct KvName {
+  std::string_view name;
+  ElementType element;
+  bool scaled;
+};
+constexpr std::array kKvNames = {
+    KvName{"bf16", ElementType::kBf16, false},    KvName{"float32", ElementType::kF32, false},
+    KvName{"fp8_e4m3", ElementType::kE4m3, true}, KvName{"fp8", ElementType::kE4m3, true},
+    KvName{"fp8_e5m2", ElementType::kE5m2, true}, KvName{"int8", ElementType::kInt8, true},
+};
+
+}  // namespace
+
+TensorFormat weight_format(TensorFormat format) {
+  format.scale_time = format.scaled() ? ScaleTime::kStored : ScaleTime::kDynamic;
+  return format;
+}
+
+const std::vector<Scheme>& schemes() {
+  return table();
+}
+
+Result<const Scheme*> find_scheme(std::string_view name) {
+  std::string names;
+  for (const Scheme& scheme : schemes()) {
+    if (scheme.name == name) return &scheme;
+    names += (names.empty() ? "" : ", ") + std::string(scheme.name);
+  }
+  return fail(
+      {.what = "unknown quantization scheme", .found = fmt::format("'{}'", name), .expected = "one of " + names});
+}
+
+Result<TensorFormat> kv_format(std::string_view name) {
+  std::string names;
+  for (const KvName& row : kKvNames) {
+    if (row.name == name) return row.scaled ? row_format(row.element) : plain_format(row.element);
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return fail(
+      {.what = "unknown KV cache type", .found = fmt::format("'{}'", name), .expected = "auto, or one of " + names});
+}
+
+}  // namespace octavo
