@@ -1,0 +1,88 @@
+#include "engine/model.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/json.h"
+
+namespace octavo {
+
+Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanRequest& request) {
+  if (!request.scheme.empty() && request.scheme != "auto")
+    return make_plan(checkpoint.config().linear_modules(), static_cast<int>(checkpoint.config().num_layers), request);
+  PrecisionPlan plan = checkpoint.stored_plan();
+  if (!request.ignore.empty() || !request.overrides.empty())
+    return fail({.what = "--ignore and overrides need a scheme to apply to",
+                 .where = checkpoint.path().string(),
+                 .remedy = "name one with --quantization"});
+  OCTAVO_TRY(apply_kv_request(plan, request));
+  return plan;
+}
+
+Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, const ModelOptions& options,
+                                           const std::function<void(LoadProgress)>& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  auto model = std::unique_ptr<Model>(new Model(std::move(checkpoint)));
+  OCTAVO_ASSIGN(model->plan_, resolve_plan(model->checkpoint_, options.plan));
+  model->isa_ = options.isa.value_or(best_isa());
+  if (!isa_available(model->isa_))
+    return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(model->isa_)),
+                 .where = cpu_features().model,
+                 .expected = fmt::format("{} or below", isa_name(best_isa())),
+                 .remedy = "leave --isa out to let Octavo choose"});
+  model->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  if (options.text) OCTAVO_TRY(model->load_text(path));
+  OCTAVO_ASSIGN(model->decoder_, Decoder::load(model->checkpoint_, model->plan_, model->isa_, *model->pool_, progress));
+  model->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return model;
+}
+
+Result<void> Model::load_text(const std::filesystem::path& path) {
+  OCTAVO_ASSIGN(tokenizer_, Tokenizer::open(path));
+  OCTAVO_ASSIGN(chat_format_, read_chat_format(path));
+  if (chat_format_.template_source.empty()) return {};
+  OCTAVO_ASSIGN(template_, ChatTemplate::parse(chat_format_.template_source, "chat template of " + path.string()));
+  return {};
+}
+
+KvGeometry Model::kv_geometry() const {
+  KvGeometry geometry;
+  for (const KvPlan& kv : plan_.kv) geometry.layers.push_back({kv.k, kv.v});
+  geometry.num_kv_heads = static_cast<int>(config().num_kv_heads);
+  geometry.head_dim = static_cast<int>(config().head_dim);
+  return geometry;
+}
+
+PagePool Model::make_kv_cache(int64_t tokens) const {
+  PagePool pool(kv_geometry(), static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens));
+  decoder_.attach_kv_scales(pool.layers());
+  return pool;
+}
+
+Result<std::string> Model::render_chat(const Json& messages, bool add_generation_prompt) const {
+  if (!template_)
+    return fail(
+        {.what = "the model has no chat template",
+         .where = checkpoint_.path().string(),
+         .remedy = "give plain text with --prompt and --raw, or add chat_template.jinja to the model's folder"});
+  Json variables;
+  variables["messages"] = messages;
+  variables["add_generation_prompt"] = add_generation_prompt;
+  variables["bos_token"] = chat_format_.bos_token;
+  variables["eos_token"] = chat_format_.eos_token;
+  variables["pad_token"] = chat_format_.pad_token;
+  variables["unk_token"] = chat_format_.unk_token;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return template_->render(variables, {}, std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+bool Model::is_end(TokenId id) const {
+  const auto contains = [id](const std::vector<int64_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  return contains(config().eos_token_ids) || contains(checkpoint_.generation_config().eos_token_ids) ||
+         (!chat_format_.eos_token.empty() && tokenizer_ && tokenizer_->token_id(chat_format_.eos_token) == id);
+}
+
+}  // namespace octavo

@@ -1,0 +1,71 @@
+// Model: a checkpoint made ready to run: plan, weights, tokenizer, chat template, threads.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "kernels/isa.h"
+#include "kv_cache/page_pool.h"
+#include "models/decoder.h"
+#include "parallel/thread_pool.h"
+#include "precision/plan.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace octavo {
+
+struct ModelOptions {
+  PlanRequest plan;
+  int threads = 0;         // 0: all cores this process may use
+  std::optional<Isa> isa;  // none: the fastest of this machine
+  bool text = true;        // also load tokenizer and chat template
+};
+
+class Model {
+ public:
+  static Result<std::unique_ptr<Model>> load(const std::filesystem::path& path, const ModelOptions& options,
+                                             const std::function<void(LoadProgress)>& progress = {});
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const ModelConfig& config() const { return checkpoint_.config(); }
+  const PrecisionPlan& plan() const { return plan_; }
+  Isa isa() const { return isa_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  Decoder& decoder() { return decoder_; }
+  const Decoder& decoder() const { return decoder_; }
+  ThreadPool& pool() { return *pool_; }
+  double load_seconds() const { return load_seconds_; }
+
+  // KV memory for `tokens` tokens, with the checkpoint's scales attached.
+  PagePool make_kv_cache(int64_t tokens) const;
+  KvGeometry kv_geometry() const;
+
+  // The prompt of a conversation as the model's template spells it. Error where the model has no template.
+  Result<std::string> render_chat(const Json& messages, bool add_generation_prompt = true) const;
+  bool has_chat_template() const { return template_.has_value(); }
+  bool is_end(TokenId id) const;  // end-of-sequence tokens of config, generation_config and tokenizer
+
+ private:
+  explicit Model(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  Result<void> load_text(const std::filesystem::path& path);
+
+  Checkpoint checkpoint_;
+  PrecisionPlan plan_;
+  Isa isa_ = Isa::kReference;
+  std::unique_ptr<ThreadPool> pool_;
+  Decoder decoder_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> template_;
+  ChatFormat chat_format_;
+  double load_seconds_ = 0;
+};
+
+// The plan that a checkpoint and a request give: the request's scheme, else what the checkpoint says, with the
+// request's KV formats over it.
+Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanRequest& request);
+
+}  // namespace octavo
