@@ -19,7 +19,9 @@ namespace octavo {
 
 // A metadata value. Integers of any width are widened.
 struct GgufValue {
-  std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<std::string>, std::vector<int64_t>, std::vector<double>> value;
+  std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<std::string>, std::vector<int64_t>,
+               std::vector<double>>
+      value;
 };
 
 class Gguf {
@@ -44,6 +46,8 @@ class Gguf {
     std::span<const std::byte> data;
   };
   const std::vector<Tensor>& tensors() const;
+  // These bytes of a tensor were consumed: their pages need not stay resident.
+  void forget(std::span<const std::byte> data) const;
 
  private:
   Gguf();

@@ -1,0 +1,16 @@
+// Tables of the GGUF container: type names, and tensor names as hubs spell them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace octavo {
+
+std::string ggml_type_name(uint32_t id);  // "Q4_K"; "type 77" where the id is unknown
+std::string supported_ggml_types();       // "F32, F16, BF16, ..."
+
+// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; names without a hub counterpart stay as they are.
+std::string gguf_hub_name(std::string_view name);
+
+}  // namespace octavo

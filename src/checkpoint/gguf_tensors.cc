@@ -1,0 +1,155 @@
+// Tensors of a GGUF file under hub names: blocks decoded row by row, llama's q and k rows put back into rotate-half
+// order.
+#include <algorithm>
+
+#include "base/check.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/gguf_names.h"
+#include "checkpoint/safetensors.h"
+
+namespace octavo {
+namespace {
+
+// Where a tensor of the file went. head_rows: rows of a head whose rotary pairs lie side by side in the file (0: none).
+struct Source {
+  const Gguf::Tensor* tensor;
+  const GgmlType* type;
+  int64_t head_rows;
+};
+
+std::optional<ElementType> plain_element(const GgmlType& type) {
+  if (type.name == "F32") return ElementType::kF32;
+  if (type.name == "F16") return ElementType::kF16;
+  if (type.name == "BF16") return ElementType::kBf16;
+  return std::nullopt;
+}
+
+class GgufReader final : public TensorReader {
+ public:
+  explicit GgufReader(Gguf gguf) : gguf_(std::move(gguf)) {}
+  Result<void> index(const ModelConfig& config);
+
+  const std::vector<TensorEntry>& entries() const override { return entries_; }
+  const TensorEntry* find(std::string_view name) const override;
+  Result<void> read_f32(const TensorEntry& entry, int64_t begin, int64_t end, std::span<float> out) const override;
+  void forget(const TensorEntry& entry, int64_t begin, int64_t end) const override;
+
+ private:
+  const Source& source(const TensorEntry& entry) const {
+    return sources_[static_cast<size_t>(&entry - entries_.data())];
+  }
+
+  Gguf gguf_;
+  std::vector<TensorEntry> entries_;  // sorted by name
+  std::vector<Source> sources_;       // of the same index
+};
+
+// Hub row r of a head lies at this row of the file: pairs (i, i + half) are neighbours (2i, 2i + 1) there.
+int64_t file_row(int64_t row, int64_t head_rows) {
+  if (head_rows == 0) return row;
+  const int64_t head = row / head_rows, within = row % head_rows, half = head_rows / 2;
+  return head * head_rows + (within < half ? 2 * within : 2 * (within - half) + 1);
+}
+
+bool is_rotated(std::string_view hub_name) {
+  return hub_name.find(".self_attn.q_proj.") != std::string_view::npos ||
+         hub_name.find(".self_attn.k_proj.") != std::string_view::npos;
+}
+
+Result<void> GgufReader::index(const ModelConfig& config) {
+  const bool interleaved = gguf_.text("general.architecture") == "llama";
+  std::vector<std::pair<TensorEntry, Source>> found;
+  for (const Gguf::Tensor& tensor : gguf_.tensors()) {
+    Source from{.tensor = &tensor, .type = find_ggml_type(tensor.type), .head_rows = 0};
+    TensorEntry entry;
+    entry.name = gguf_hub_name(tensor.name);
+    entry.shape = tensor.shape;
+    entry.stored_type = from.type->name;
+    entry.stored_bytes = static_cast<int64_t>(tensor.data.size());
+    entry.file = gguf_.path().filename();
+    const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
+    if (interleaved && is_rotated(entry.name)) {
+      from.head_rows = config.head_dim;
+      if (rows % config.head_dim != 0 || (tensor.shape.size() == 1 && from.type->block_elements != 1))
+        return fail({.what = "tensor has the wrong shape",
+                     .where = fmt::format("{}, tensor {}", gguf_.path().string(), tensor.name),
+                     .found = shape_text(tensor.shape),
+                     .expected = fmt::format("whole heads of {} rows", config.head_dim)});
+    }
+    const auto element = plain_element(*from.type);
+    if (element && from.head_rows == 0) entry.plain = TensorView{*element, tensor.shape, tensor.data};
+    found.emplace_back(std::move(entry), from);
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
+  for (auto& [entry, from] : found) {
+    if (!entries_.empty() && entries_.back().name == entry.name)
+      return fail({.what = "two tensors of the GGUF file are the same tensor of the model",
+                   .where = fmt::format("{}, tensor {}", gguf_.path().string(), entry.name)});
+    entries_.push_back(std::move(entry));
+    sources_.push_back(from);
+  }
+  return {};
+}
+
+const TensorEntry* GgufReader::find(std::string_view name) const {
+  const auto at =
+      std::lower_bound(entries_.begin(), entries_.end(), name,
+                       [](const TensorEntry& entry, std::string_view wanted) { return entry.name < wanted; });
+  return at != entries_.end() && at->name == name ? &*at : nullptr;
+}
+
+Result<void> GgufReader::read_f32(const TensorEntry& entry, int64_t begin, int64_t end, std::span<float> out) const {
+  if (entry.plain) {
+    read_plain_rows(*entry.plain, begin, end, out);
+    return {};
+  }
+  const Source& from = source(entry);
+  if (from.tensor->data.empty()) {
+    OCTAVO_CHECK(out.empty(), "{} values of an empty tensor", out.size());
+    return {};
+  }
+  // A vector is one row to the caller, and as many rows as elements to the head order.
+  const bool vector = entry.shape.size() == 1;
+  const int64_t cols = vector ? (from.head_rows > 0 ? 1 : entry.shape[0]) : entry.shape.back();
+  const int64_t rows =
+      static_cast<int64_t>(from.tensor->data.size()) / from.type->block_bytes * from.type->block_elements / cols;
+  if (vector && from.head_rows > 0) {
+    OCTAVO_CHECK(begin == 0 && end == 1, "rows [{}, {}) of a vector", begin, end);
+    end = rows;
+  }
+  OCTAVO_CHECK(begin >= 0 && begin <= end && end <= rows, "rows [{}, {}) of {}", begin, end, rows);
+  OCTAVO_CHECK(static_cast<int64_t>(out.size()) == (end - begin) * cols, "{} values for {} x {}", out.size(),
+               end - begin, cols);
+  const int64_t blocks = cols / from.type->block_elements;
+  float* to = out.data();
+  for (int64_t row = begin; row < end; ++row) {
+    const std::byte* block = from.tensor->data.data() + file_row(row, from.head_rows) * blocks * from.type->block_bytes;
+    for (int64_t b = 0; b < blocks; ++b, block += from.type->block_bytes, to += from.type->block_elements)
+      from.type->decode(block, to);
+  }
+  return {};
+}
+
+void GgufReader::forget(const TensorEntry& entry, int64_t begin, int64_t end) const {
+  const Source& from = source(entry);
+  const auto data = from.tensor->data;
+  if (data.empty() || entry.shape.size() < 2 || begin >= end) return;
+  const int64_t rows =
+      static_cast<int64_t>(data.size()) / from.type->block_bytes * from.type->block_elements / entry.shape.back();
+  if (from.head_rows > 0) {  // a head's rows are spread over all of it
+    begin = begin / from.head_rows * from.head_rows;
+    end = std::min(rows, (end + from.head_rows - 1) / from.head_rows * from.head_rows);
+  }
+  const size_t row_bytes = data.size() / static_cast<size_t>(rows);
+  gguf_.forget(data.subspan(static_cast<size_t>(begin) * row_bytes, static_cast<size_t>(end - begin) * row_bytes));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TensorReader>> open_gguf_tensors(Gguf gguf, const ModelConfig& config) {
+  auto reader = std::make_unique<GgufReader>(std::move(gguf));
+  OCTAVO_TRY(reader->index(config));
+  return reader;
+}
+
+}  // namespace octavo
