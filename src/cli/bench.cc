@@ -1,0 +1,101 @@
+// octavo bench: prefill and decode speed beside the roofline.
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "evaluate/speed.h"
+
+namespace octavo {
+namespace {
+
+Json figure_json(const SpeedFigure& figure) {
+  return {{"tokens_per_second", figure.tokens_per_second}, {"spread", figure.spread},
+          {"roofline_share", figure.roofline_share},       {"gb_per_token", figure.gb_per_token},
+          {"gflop_per_token", figure.gflop_per_token},     {"achieved_gb_s", figure.achieved_gb_s},
+          {"achieved_gflops", figure.achieved_gflops}};
+}
+
+class BenchCommand final : public Command {
+ public:
+  std::string_view name() const override { return "bench"; }
+  std::string_view group() const override { return "Prove"; }
+  std::string_view summary() const override {
+    return "Prefill and decode speed, and the share of the roofline reached";
+  }
+  bool wants_json() const override { return output_.json; }
+
+  void declare(Flags& flags) override {
+    model_.declare(flags);
+    flags.option("prompt", options_.prompt, "Tokens of the prefill");
+    flags.option("generate", options_.generate, "Decode steps");
+    flags.option("depth", options_.depth, "Tokens in the cache before either starts");
+    flags.option("repeat", options_.repeat, "Repeats; medians are reported");
+    output_.declare(flags);
+  }
+
+  Result<void> run() override {
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json, false));
+    Result<SpeedResult> measured = fail({});
+    {
+      Progress progress("measuring", output_.json);
+      measured = measure_speed(*model, options_, [&](int done, int total) { progress.update(done, total); });
+    }
+    OCTAVO_ASSIGN(const SpeedResult result, std::move(measured));
+    output_.json ? print_json(*model, result) : print(*model, result);
+    return {};
+  }
+
+ private:
+  void print_json(const Model& model, const SpeedResult& r) const {
+    const Json out = {{"prefill", figure_json(r.prefill)},
+                      {"decode", figure_json(r.decode)},
+                      {"ttft_seconds", r.ttft_seconds},
+                      {"tpot_seconds", r.tpot_seconds},
+                      {"roofline",
+                       {{"read_gb_s", r.roofline.read_gb_s},
+                        {"fma_gflops", r.roofline.fma_gflops},
+                        {"bf16_dot_gflops", r.roofline.bf16_dot_gflops},
+                        {"int8_gops", r.roofline.int8_gops},
+                        {"prefill_bound", r.prefill_bound}}},
+                      {"prompt", options_.prompt},
+                      {"generate", options_.generate},
+                      {"depth", options_.depth},
+                      {"repeat", options_.repeat},
+                      {"scheme", model.plan().scheme},
+                      {"isa", isa_name(model.isa())}};
+    fmt::print("{}\n", out.dump(2));
+  }
+
+  void print(const Model& model, const SpeedResult& r) const {
+    fmt::print("{}, scheme {}, {}, medians of {}\n", cpu_features().model, model.plan().scheme, isa_name(model.isa()),
+               options_.repeat);
+    Table table({"", "tok/s", "spread", "per token", "achieved", "roofline", "share"});
+    table.add({fmt::format("prefill {}", options_.prompt), fmt::format("{:.0f}", r.prefill.tokens_per_second),
+               fmt::format("{:.0f} %", 100 * r.prefill.spread), fmt::format("{:.3f} GFLOP", r.prefill.gflop_per_token),
+               fmt::format("{:.0f} GFLOP/s", r.prefill.achieved_gflops), r.prefill_bound,
+               fmt::format("{:.0f} %", 100 * r.prefill.roofline_share)});
+    table.add({fmt::format("decode {}", options_.generate), fmt::format("{:.1f}", r.decode.tokens_per_second),
+               fmt::format("{:.0f} %", 100 * r.decode.spread), human_bytes(r.decode.gb_per_token * 1e9),
+               fmt::format("{:.1f} GB/s", r.decode.achieved_gb_s),
+               fmt::format("read {:.1f} GB/s", r.roofline.read_gb_s),
+               fmt::format("{:.0f} %", 100 * r.decode.roofline_share)});
+    fmt::print(
+        "{}peaks in the same run: FMA {:.0f} GFLOP/s, BF16 dot {:.0f} GFLOP/s, INT8 dot {:.0f} GOP/s, read {:.1f} "
+        "GB/s\n",
+        table.text(), r.roofline.fma_gflops, r.roofline.bf16_dot_gflops, r.roofline.int8_gops, r.roofline.read_gb_s);
+  }
+
+  ModelFlags model_;
+  OutputOptions output_;
+  SpeedOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_command() {
+  return std::make_unique<BenchCommand>();
+}
+
+}  // namespace octavo

@@ -1,0 +1,107 @@
+#include "cli/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/version.h"
+
+namespace octavo {
+
+struct Flags::Impl {
+  CLI::App* app;
+  std::string group = "Options";
+
+  template <class T>
+  void option(std::string_view name, T& value, std::string_view help) {
+    app->add_option("--" + std::string(name), value, std::string(help))->group(group)->capture_default_str();
+  }
+};
+
+Flags::Flags(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Flags::~Flags() = default;
+
+void Flags::argument(std::string_view name, std::string& value, std::string_view help) {
+  impl_->app->add_option(std::string(name), value, std::string(help))->required();
+}
+void Flags::argument(std::string_view name, std::string& value, std::string_view help, std::string_view fallback) {
+  value = fallback;
+  impl_->app->add_option(std::string(name), value, std::string(help))->capture_default_str();
+}
+void Flags::option(std::string_view name, std::string& value, std::string_view help) {
+  impl_->option(name, value, help);
+}
+void Flags::option(std::string_view name, int64_t& value, std::string_view help) {
+  impl_->option(name, value, help);
+}
+void Flags::option(std::string_view name, uint64_t& value, std::string_view help) {
+  impl_->option(name, value, help);
+}
+void Flags::option(std::string_view name, int& value, std::string_view help) {
+  impl_->option(name, value, help);
+}
+void Flags::option(std::string_view name, float& value, std::string_view help) {
+  impl_->option(name, value, help);
+}
+void Flags::option(std::string_view name, std::vector<std::string>& values, std::string_view help) {
+  impl_->app->add_option("--" + std::string(name), values, std::string(help))
+      ->group(impl_->group)
+      ->expected(1)
+      ->take_all()
+      ->allow_extra_args(false);
+}
+void Flags::flag(std::string_view name, bool& value, std::string_view help) {
+  impl_->app->add_flag("--" + std::string(name), value, std::string(help))->group(impl_->group);
+}
+void Flags::group(std::string_view title) {
+  impl_->group = title;
+}
+
+namespace {
+
+void print_error(const Error& error, bool json) {
+  if (json) {
+    const nlohmann::ordered_json out = {{"error",
+                                         {{"what", error.what},
+                                          {"where", error.where},
+                                          {"found", error.found},
+                                          {"expected", error.expected},
+                                          {"remedy", error.remedy}}}};
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+  fmt::print(stderr, "octavo: {}\n", error.message());
+}
+
+}  // namespace
+
+int run_commands(int argc, char** argv, const std::vector<std::unique_ptr<Command>>& commands) {
+  CLI::App app{"Octavo: one low-precision dataflow from checkpoint to token."};
+  app.set_version_flag("--version", std::string("octavo ") + kVersion);
+  app.require_subcommand(1);
+  app.footer("`octavo COMMAND --help` shows a command's flags.");
+  std::vector<std::pair<CLI::App*, Command*>> known;
+  for (const std::unique_ptr<Command>& command : commands) {
+    CLI::App* sub = app.add_subcommand(std::string(command->name()), std::string(command->summary()));
+    sub->group(std::string(command->group()));
+    Flags flags(std::make_unique<Flags::Impl>(Flags::Impl{.app = sub}));
+    command->declare(flags);
+    known.emplace_back(sub, command.get());
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  for (const auto& [sub, command] : known) {
+    if (!sub->parsed()) continue;
+    const Result<void> result = command->run();
+    if (result) return 0;
+    print_error(result.error(), command->wants_json());
+    return 1;
+  }
+  return 2;
+}
+
+}  // namespace octavo

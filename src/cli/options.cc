@@ -1,0 +1,77 @@
+#include "cli/options.h"
+
+#include "cli/terminal.h"
+
+namespace octavo {
+namespace {
+
+std::string scheme_names() {
+  std::string names;
+  for (const Scheme& scheme : schemes()) names += (names.empty() ? "" : ", ") + std::string(scheme.name);
+  return names;
+}
+
+}  // namespace
+
+void MachineOptions::declare(Flags& flags) {
+  flags.group("Machine");
+  flags.option("threads", threads, "Threads (0: all cores this process may use)");
+  flags.option("isa", isa, "Force an instruction set: reference, avx2, avx512, avx512_bf16");
+  flags.group("Options");
+}
+
+Result<void> MachineOptions::apply(ModelOptions& options) const {
+  if (threads < 0 || threads > 1024)
+    return fail({.what = "number of threads is out of range",
+                 .where = "--threads",
+                 .found = std::to_string(threads),
+                 .expected = "0 (all) to 1024"});
+  options.threads = threads;
+  if (!isa.empty()) {
+    OCTAVO_ASSIGN(options.isa, isa_from_name(isa));
+  }
+  return {};
+}
+
+void ModelFlags::declare(Flags& flags) {
+  flags.argument("MODEL", model, "A model folder (config.json, *.safetensors) or a .gguf file");
+  flags.group("Precision");
+  flags.option("quantization", plan.scheme, "Scheme: " + scheme_names() + " (default: what the checkpoint says)");
+  flags.option("kv-cache-dtype", plan.kv_cache_dtype, "KV cache: auto, bf16, fp8_e4m3, fp8_e5m2, int8");
+  flags.option("k-dtype", plan.k_dtype, "Keys alone");
+  flags.option("v-dtype", plan.v_dtype, "Values alone");
+  flags.option("ignore", plan.ignore,
+               "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
+  flags.option("override", overrides, "RULE=SCHEME: another scheme for these modules; may be repeated");
+  machine.declare(flags);
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> parse_overrides(const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, std::string>> rules;
+  for (const std::string& text : texts) {
+    const size_t equals = text.rfind('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+      return fail({.what = "override is not RULE=SCHEME",
+                   .where = "--override",
+                   .found = text,
+                   .expected = "for example re:.*down_proj=bf16"});
+    rules.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return rules;
+}
+
+Result<PlanRequest> ModelFlags::request() const {
+  PlanRequest request = plan;
+  OCTAVO_ASSIGN(request.overrides, parse_overrides(overrides));
+  return request;
+}
+
+Result<std::unique_ptr<Model>> ModelFlags::load(bool quiet, bool text) const {
+  ModelOptions options{.text = text};
+  OCTAVO_TRY(machine.apply(options));
+  OCTAVO_ASSIGN(options.plan, request());
+  Progress progress("loading", quiet);
+  return Model::load(model, options, [&](LoadProgress p) { progress.update(p.done, p.total); });
+}
+
+}  // namespace octavo

@@ -1,0 +1,40 @@
+// Flags that several commands share.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cli/flags.h"
+#include "engine/model.h"
+
+namespace octavo {
+
+struct OutputOptions {
+  bool json = false;
+  void declare(Flags& flags) { flags.flag("json", json, "Print one JSON object on stdout"); }
+};
+
+// --threads, --isa
+struct MachineOptions {
+  int threads = 0;
+  std::string isa;
+  void declare(Flags& flags);
+  Result<void> apply(ModelOptions& options) const;
+};
+
+// MODEL, --quantization, --kv-cache-dtype, --k-dtype, --v-dtype, --ignore, --override
+struct ModelFlags {
+  std::string model;
+  MachineOptions machine;
+  PlanRequest plan;
+  std::vector<std::string> overrides;  // RULE=SCHEME
+  void declare(Flags& flags);
+  // Loads with progress on stderr (none when quiet).
+  Result<std::unique_ptr<Model>> load(bool quiet, bool text = true) const;
+  Result<PlanRequest> request() const;
+};
+
+// The rules of repeated --override RULE=SCHEME.
+Result<std::vector<std::pair<std::string, std::string>>> parse_overrides(const std::vector<std::string>& texts);
+
+}  // namespace octavo

@@ -1,0 +1,35 @@
+// Perplexity over fixed windows of a text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "engine/model.h"
+
+namespace octavo {
+
+struct PerplexityOptions {
+  int64_t context = 1024;  // tokens of a window
+  int64_t windows = 0;     // 0: all
+};
+
+struct PerplexityResult {
+  double perplexity = 0;
+  double nll = 0;                                      // mean negative log-likelihood, nats
+  double nll_standard_error = 0;                       // over the windows' means
+  int64_t tokens = 0, windows = 0, tokens_scored = 0;  // of the text; used; scored
+  double seconds = 0;
+};
+
+// The text's tokens (no special tokens added) are cut into windows of `context` tokens, the last short one dropped;
+// each window starts from an empty cache; every token but a window's first is scored; exp of the mean negative
+// log-likelihood over all.
+Result<PerplexityResult> perplexity(
+    Model& model, std::string_view text, const PerplexityOptions& options,
+    const std::function<void(int64_t done, int64_t total, double running)>& progress = {});
+
+// -log softmax(logits)[target]
+double negative_log_likelihood(std::span<const float> logits, TokenId target);
+
+}  // namespace octavo

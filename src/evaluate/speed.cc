@@ -1,0 +1,130 @@
+#include "evaluate/speed.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/random.h"
+#include "engine/sequence.h"
+
+namespace octavo {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+std::vector<TokenId> random_tokens(const Model& model, int64_t count) {
+  Random random(1);
+  std::vector<TokenId> tokens(static_cast<size_t>(count));
+  for (TokenId& id : tokens) id = static_cast<TokenId>(random.below(static_cast<uint64_t>(model.config().vocab_size)));
+  return tokens;
+}
+
+// The best instruction of this machine that computes the plan's products exactly.
+double compute_peak(const Model& model, const Roofline& roofline, std::string& name) {
+  const LinearPlan& plan = model.plan().linear("model.layers.0.mlp.down_proj");
+  if (plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8) {
+    name = "INT8 dot peak";
+    return roofline.int8_gops;
+  }
+  const bool narrow = plan.weight.element != ElementType::kF32 && plan.activation.element != ElementType::kF32;
+  if (narrow && roofline.bf16_dot_gflops > roofline.fma_gflops) {
+    name = "BF16 dot peak";
+    return roofline.bf16_dot_gflops;
+  }
+  name = "FMA peak";
+  return roofline.fma_gflops;
+}
+
+struct Samples {
+  std::vector<double> prefill_seconds, decode_seconds, prefill_share, decode_share, read, fma, dot, int8;
+};
+
+SpeedFigure figure(const std::vector<double>& seconds, const std::vector<double>& share, double tokens) {
+  const double middle = median(seconds);
+  const auto [low, high] = std::minmax_element(seconds.begin(), seconds.end());
+  return {.tokens_per_second = tokens / middle, .spread = (*high - *low) / middle, .roofline_share = median(share)};
+}
+
+}  // namespace
+
+TokenCost token_cost(const Model& model) {
+  const Decoder& decoder = model.decoder();
+  const ModelConfig& c = model.config();
+  TokenCost cost;
+  cost.linear_bytes = static_cast<double>(decoder.report().linear_bytes + decoder.report().norm_bytes);
+  for (const Decoder::Layer& layer : decoder.layers())
+    for (const LinearGroup* group : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
+      cost.linear_flops += 2.0 * static_cast<double>(group->rows() * group->cols());
+  cost.head_flops = 2.0 * static_cast<double>(decoder.head().rows() * decoder.head().cols());
+  cost.kv_bytes = model.kv_geometry().bytes_per_token();
+  cost.attention_flops = 4.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim);
+  return cost;
+}
+
+Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
+                                  const std::function<void(int, int)>& progress) {
+  const int64_t total = options.depth + options.prompt + options.generate;
+  if (options.prompt < 1 || options.generate < 1 || options.repeat < 1 || options.depth < 0)
+    return fail({.what = "bench needs at least one prompt token, one generated token and one repeat"});
+  PagePool kv = model.make_kv_cache(total);
+  Sequence sequence(model, kv);
+  const std::vector<TokenId> tokens = random_tokens(model, total);
+  const std::span<const TokenId> all(tokens);
+  OCTAVO_TRY(sequence.feed(all.first(static_cast<size_t>(options.depth))));
+
+  const TokenCost cost = token_cost(model);
+  const auto prompt = static_cast<double>(options.prompt), depth = static_cast<double>(options.depth);
+  const double prefill_flops =
+      prompt * (cost.linear_flops + cost.attention_flops * (depth + prompt / 2)) + cost.head_flops;
+  SpeedResult result;
+  Samples samples;
+  for (int repeat = -1; repeat < options.repeat; ++repeat) {  // the first round warms caches and scratch memory
+    if (progress) progress(repeat + 1, options.repeat + 1);
+    const Roofline roofline = measure_roofline(model.pool());
+    sequence.truncate(options.depth);
+    auto start = std::chrono::steady_clock::now();
+    OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth), static_cast<size_t>(options.prompt))));
+    const double prefill_seconds = seconds_since(start);
+    sequence.truncate(options.depth + 1);
+    start = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < options.generate; ++i)
+      OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth + 1 + i), 1)));
+    const double decode_seconds = seconds_since(start) / static_cast<double>(options.generate);
+    if (repeat < 0) continue;
+    const double context = depth + 1 + static_cast<double>(options.generate) / 2;
+    result.decode_bytes_weights = cost.linear_bytes;
+    result.decode_bytes_kv = cost.kv_bytes * context;
+    samples.prefill_seconds.push_back(prefill_seconds);
+    samples.decode_seconds.push_back(decode_seconds);
+    samples.prefill_share.push_back(prefill_flops / prefill_seconds * 1e-9 /
+                                    compute_peak(model, roofline, result.prefill_bound));
+    samples.decode_share.push_back((cost.linear_bytes + cost.kv_bytes * context) / decode_seconds * 1e-9 /
+                                   roofline.read_gb_s);
+    samples.read.push_back(roofline.read_gb_s);
+    samples.fma.push_back(roofline.fma_gflops);
+    samples.dot.push_back(roofline.bf16_dot_gflops);
+    samples.int8.push_back(roofline.int8_gops);
+  }
+  result.prefill = figure(samples.prefill_seconds, samples.prefill_share, prompt);
+  result.decode = figure(samples.decode_seconds, samples.decode_share, 1);
+  result.prefill.gflop_per_token = prefill_flops / prompt * 1e-9;
+  result.prefill.gb_per_token = cost.linear_bytes / prompt * 1e-9;
+  result.prefill.achieved_gflops = result.prefill.gflop_per_token * result.prefill.tokens_per_second;
+  result.decode.gb_per_token = (result.decode_bytes_weights + result.decode_bytes_kv) * 1e-9;
+  result.decode.gflop_per_token = (cost.linear_flops + cost.head_flops + cost.attention_flops * depth) * 1e-9;
+  result.decode.achieved_gb_s = result.decode.gb_per_token * result.decode.tokens_per_second;
+  result.decode.achieved_gflops = result.decode.gflop_per_token * result.decode.tokens_per_second;
+  result.roofline = {median(samples.read), median(samples.fma), median(samples.dot), median(samples.int8)};
+  result.ttft_seconds = prompt / result.prefill.tokens_per_second;
+  result.tpot_seconds = 1 / result.decode.tokens_per_second;
+  return result;
+}
+
+}  // namespace octavo
