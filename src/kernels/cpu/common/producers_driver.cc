@@ -1,0 +1,163 @@
+// What the producers of every instruction set share: rows over threads, where codes and scales go, pages of K and V.
+#include "kernels/cpu/common/producers_driver.h"
+
+#include <algorithm>
+
+#include "base/aligned.h"
+#include "kernels/cpu/common/float_mode.h"
+
+namespace octavo {
+namespace {
+
+// Elements that one thread handles before a second one is worth waking: about a microsecond.
+constexpr int64_t kGrainElements = 8192;
+
+int64_t grain_rows(int64_t cols) {
+  return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, cols));
+}
+
+CodeKind code_kind(ElementType element) {
+  switch (element) {
+    case ElementType::kF32:
+      return CodeKind::kF32;
+    case ElementType::kBf16:
+      return CodeKind::kBf16;
+    case ElementType::kE4m3:
+      return CodeKind::kE4m3;
+    case ElementType::kE5m2:
+      return CodeKind::kE5m2;
+    case ElementType::kInt8:
+      return CodeKind::kInt8;
+    default:
+      OCTAVO_CHECK(false, "{} is no activation or cache element", element_name(element));
+  }
+}
+
+// Memory for one row of values on each thread.
+float* row_memory(int64_t cols) {
+  thread_local AlignedArray<float> memory;
+  const auto count = static_cast<size_t>(cols) + 16;
+  if (memory.size() < count) memory = AlignedArray<float>(count);
+  return memory.data();
+}
+
+template <class Body>
+void for_rows(int64_t num_rows, int64_t cols, ThreadPool& pool, const Body& body) {
+  pool.parallel_for(num_rows, grain_rows(cols), [&](int64_t begin, int64_t end, int) {
+    const DefaultFloatMode mode;
+    for (int64_t r = begin; r < end; ++r) body(r);
+  });
+}
+
+KvTarget kv_target(const PagedKvLayer& kv, bool is_k, int head, std::byte* page, int slot) {
+  const KvPageLayout& layout = kv.layout;
+  const TensorFormat& format = is_k ? kv.k_format : kv.v_format;
+  const float* given = is_k ? kv.k_scales : kv.v_scales;
+  const size_t scales = is_k ? layout.k_scales_offset() : layout.v_scales_offset();
+  return {.kind = code_kind(is_k ? layout.k : layout.v),
+          .part = is_k ? page : page + layout.v_offset(),
+          .scale = reinterpret_cast<float*>(page + scales) + slot,
+          .given = given == nullptr ? nullptr : given + head,
+          .format = format.scaled() ? &format : nullptr,
+          .head_dim = layout.head_dim,
+          .slot = slot};
+}
+
+void rope_kv_row(const ProducerRows& rows, const RopeKvCall& call, float* row, int64_t position, int32_t page_id) {
+  const int head_dim = call.head_dim, slot = static_cast<int>(position % kPageTokens);
+  const float* cos_sin = call.cos_sin + position * head_dim;
+  float* k = row + static_cast<int64_t>(call.num_heads) * head_dim;
+  const float* v = k + static_cast<int64_t>(call.num_kv_heads) * head_dim;
+  rows.rope(row, call.num_heads, head_dim, call.q_norm, call.eps, cos_sin);
+  rows.rope(k, call.num_kv_heads, head_dim, call.k_norm, call.eps, cos_sin);
+  for (int h = 0; h < call.num_kv_heads; ++h) {
+    std::byte* page = call.kv.page(page_id, h);
+    rows.store_k(k + static_cast<int64_t>(h) * head_dim, kv_target(call.kv, true, h, page, slot));
+    rows.store_v(v + static_cast<int64_t>(h) * head_dim, kv_target(call.kv, false, h, page, slot));
+  }
+}
+
+}  // namespace
+
+RowTarget row_target(const Activation& output, int64_t r) {
+  static constexpr float kOne = 1.0f;
+  const TensorFormat& format = output.format;
+  RowTarget target{
+      .kind = code_kind(format.element), .codes = output.row(r), .cols = output.cols, .group = output.cols};
+  switch (format.granularity) {
+    case Granularity::kNone:
+      target.scales = const_cast<float*>(&kOne);  // given, so only read
+      break;
+    case Granularity::kTensor:
+      target.scales = output.scales;
+      break;
+    case Granularity::kRow:
+      target.scales = output.scales + r;
+      target.format = &format;
+      break;
+    case Granularity::kBlock:
+      target.scales = output.scales + r * output.scale_stride;
+      target.group = format.block_cols;
+      target.format = &format;
+      break;
+  }
+  return target;
+}
+
+void run_rms_norm(const ProducerRows& rows, const RmsNormCall& call, ThreadPool& pool) {
+  for_rows(call.output.rows, call.output.cols, pool, [&](int64_t r) {
+    rows.rms_norm(call.input + r * call.input_stride, call.weight, call.eps, row_target(call.output, r));
+  });
+}
+
+void run_quantize(const ProducerRows& rows, const QuantizeCall& call, ThreadPool& pool) {
+  for_rows(call.output.rows, call.output.cols, pool,
+           [&](int64_t r) { rows.quantize(call.input + r * call.input_stride, row_target(call.output, r)); });
+}
+
+void run_silu_gate(const ProducerRows& rows, const SiluGateCall& call, ThreadPool& pool) {
+  const int64_t cols = call.output.cols;
+  for_rows(call.output.rows, 4 * cols, pool, [&](int64_t r) {
+    const float* gate = call.input + r * call.input_stride;
+    rows.silu_gate(gate, gate + cols, row_memory(cols), row_target(call.output, r));
+  });
+}
+
+void run_rope_kv(const ProducerRows& rows, const RopeKvCall& call, ThreadPool& pool) {
+  OCTAVO_CHECK(call.head_dim % 2 == 0 && call.head_dim == call.kv.layout.head_dim, "head_dim {} with pages of {}",
+               call.head_dim, call.kv.layout.head_dim);
+  const int64_t cols = static_cast<int64_t>(call.num_heads + 2 * call.num_kv_heads) * call.head_dim;
+  for (int64_t s = 0; s < call.num_sequences; ++s) {
+    const KvSequence& sequence = call.sequences[s];
+    for_rows(sequence.num_rows, 2 * cols, pool, [&](int64_t i) {
+      const int64_t position = sequence.position + i;
+      rope_kv_row(rows, call, call.qkv + (sequence.row_begin + i) * call.stride, position,
+                  sequence.page_table[position / kPageTokens]);
+    });
+  }
+}
+
+namespace {
+
+template <const ProducerRows& kRows>
+constexpr ProducerKernels kernels(std::string_view name, Isa isa) {
+  return {name,
+          isa,
+          [](const RmsNormCall& call, ThreadPool& pool) { run_rms_norm(kRows, call, pool); },
+          [](const QuantizeCall& call, ThreadPool& pool) { run_quantize(kRows, call, pool); },
+          [](const SiluGateCall& call, ThreadPool& pool) { run_silu_gate(kRows, call, pool); },
+          [](const RopeKvCall& call, ThreadPool& pool) { run_rope_kv(kRows, call, pool); }};
+}
+
+}  // namespace
+
+namespace avx2 {
+extern const ProducerKernels kProducersAvx2;
+const ProducerKernels kProducersAvx2 = kernels<kProducerRows>("avx2", Isa::kAvx2);
+}  // namespace avx2
+namespace avx512 {
+extern const ProducerKernels kProducersAvx512;
+const ProducerKernels kProducersAvx512 = kernels<kProducerRows>("avx512", Isa::kAvx512);
+}  // namespace avx512
+
+}  // namespace octavo

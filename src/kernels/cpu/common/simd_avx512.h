@@ -1,0 +1,149 @@
+// simd.h for AVX-512 (F, BW, DQ, VL, VBMI): sixteen lanes are one zmm register.
+#pragma once
+
+// g++ 12 takes the "undefined" operands inside its own intrinsics for uninitialized variables.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+
+namespace octavo {
+namespace {
+
+using F = __m512;
+using M = __mmask16;
+struct I {
+  __m512i v;
+};
+
+OCTAVO_INLINE M first_lanes(int64_t n) {
+  return static_cast<M>(_bzhi_u32(0xFFFFu, static_cast<unsigned>(n)));
+}
+
+OCTAVO_INLINE F load(const float* p) {
+  return _mm512_loadu_ps(p);
+}
+OCTAVO_INLINE F load_first(const float* p, int64_t n) {
+  return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+OCTAVO_INLINE void store(float* p, F x) {
+  _mm512_storeu_ps(p, x);
+}
+OCTAVO_INLINE void store_first(float* p, F x, int64_t n) {
+  _mm512_mask_storeu_ps(p, first_lanes(n), x);
+}
+OCTAVO_INLINE F splat(float x) {
+  return _mm512_set1_ps(x);
+}
+OCTAVO_INLINE I splat_int(int x) {
+  return {_mm512_set1_epi32(x)};
+}
+OCTAVO_INLINE F zero() {
+  return _mm512_setzero_ps();
+}
+
+OCTAVO_INLINE F fma(F a, F b, F c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+// The larger and the smaller; the second operand where either is NaN.
+OCTAVO_INLINE F max(F a, F b) {
+  return _mm512_max_ps(a, b);
+}
+OCTAVO_INLINE F min(F a, F b) {
+  return _mm512_min_ps(a, b);
+}
+OCTAVO_INLINE F round_even(F x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+OCTAVO_INLINE I to_int(F x) {
+  return {_mm512_cvtps_epi32(x)};
+}
+
+OCTAVO_INLINE I as_bits(F x) {
+  return {_mm512_castps_si512(x)};
+}
+OCTAVO_INLINE F as_floats(I x) {
+  return _mm512_castsi512_ps(x.v);
+}
+OCTAVO_INLINE I operator+(I a, I b) {
+  return {_mm512_add_epi32(a.v, b.v)};
+}
+OCTAVO_INLINE I operator-(I a, I b) {
+  return {_mm512_sub_epi32(a.v, b.v)};
+}
+OCTAVO_INLINE I operator&(I a, I b) {
+  return {_mm512_and_si512(a.v, b.v)};
+}
+OCTAVO_INLINE I operator|(I a, I b) {
+  return {_mm512_or_si512(a.v, b.v)};
+}
+OCTAVO_INLINE I max(I a, I b) {
+  return {_mm512_max_epi32(a.v, b.v)};
+}
+OCTAVO_INLINE I min(I a, I b) {
+  return {_mm512_min_epi32(a.v, b.v)};
+}
+template <int kBits>
+OCTAVO_INLINE I shift_left(I x) {
+  return {_mm512_slli_epi32(x.v, kBits)};
+}
+template <int kBits>
+OCTAVO_INLINE I shift_right(I x) {
+  return {_mm512_srli_epi32(x.v, kBits)};
+}
+
+OCTAVO_INLINE M is_nan_lane(F x) {
+  return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+}
+OCTAVO_INLINE M not_less(F a, F b) {
+  return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ);
+}
+OCTAVO_INLINE M is_negative(I x) {
+  return _mm512_movepi32_mask(x.v);
+}
+OCTAVO_INLINE F keep(M m, F x) {
+  return _mm512_maskz_mov_ps(m, x);
+}
+OCTAVO_INLINE I keep(M m, I x) {
+  return {_mm512_maskz_mov_epi32(m, x.v)};
+}
+OCTAVO_INLINE F select(M m, F a, F b) {
+  return _mm512_mask_blend_ps(m, b, a);
+}
+OCTAVO_INLINE I select(M m, I a, I b) {
+  return {_mm512_mask_blend_epi32(m, b.v, a.v)};
+}
+
+OCTAVO_INLINE float sum_lanes(F x) {
+  const __m256 eight = _mm512_castps512_ps256(x) + _mm512_extractf32x8_ps(x, 1);
+  const __m128 four = _mm256_castps256_ps128(eight) + _mm256_extractf128_ps(eight, 1);
+  const __m128 two = four + _mm_movehl_ps(four, four);
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+OCTAVO_INLINE uint32_t max_lanes(I x) {
+  return static_cast<uint32_t>(_mm512_reduce_max_epi32(x.v));
+}
+OCTAVO_INLINE float max_lanes(F x) {
+  return _mm512_reduce_max_ps(x);
+}
+
+OCTAVO_INLINE void store_bytes(void* p, I x) {
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x.v));
+}
+// 64 bytes from four registers whose lanes are below 256.
+OCTAVO_INLINE void store_bytes(void* p, I a, I b, I c, I d) {
+  const __m512i order =
+      _mm512_set_epi32(0x3F3B3733, 0x2F2B2723, 0x1F1B1713, 0x0F0B0703, 0x3E3A3632, 0x2E2A2622, 0x1E1A1612, 0x0E0A0602,
+                       0x3D393531, 0x2D292521, 0x1D191511, 0x0D090501, 0x3C383430, 0x2C282420, 0x1C181410, 0x0C080400);
+  const I words = (a | shift_left<8>(b)) | (shift_left<16>(c) | shift_left<24>(d));
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi8(order, words.v));
+}
+OCTAVO_INLINE void store_halves(void* p, I x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v));
+}
+
+}  // namespace
+}  // namespace octavo
