@@ -1,0 +1,52 @@
+// Quantizes rows of FP32, FP16 or BF16 fast: the same bits as quantize() in formats/tensor.h, which is the definition.
+// Written for slabs: a large matrix passes through in pieces of a few rows, from several threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "formats/tensor.h"
+
+namespace octavo {
+
+// Consecutive rows, packed, unaligned. Element: kF32, kF16 or kBf16. Blocks are counted from the first row given, so a
+// slab starts at a multiple of block_rows.
+struct RowsView {
+  ElementType element = ElementType::kF32;
+  const std::byte* data = nullptr;
+  int64_t rows = 0, cols = 0;
+};
+
+// What rounding cost: sums of squares over the values.
+struct RoundingError {
+  double difference = 0, value = 0;
+
+  void operator+=(const RoundingError& other) {
+    difference += other.difference;
+    value += other.value;
+  }
+  double relative_rms() const;  // 0 for all zeros
+};
+
+// The largest magnitude of each scale group: [format.scale_rows(rows), format.scale_cols(cols)]. Infinity where a value
+// is NaN or infinite.
+void group_amax(const RowsView& rows, const TensorFormat& format, std::span<float> amax);
+
+// Codes [format.element_bytes(rows, cols)] of value / scale under the given scales. A group whose scale is NaN gets
+// codes 0. `format` has scales.
+RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, std::span<const float> scales,
+                          std::span<std::byte> codes);
+
+// Both: scales from each group's amax, and the codes.
+RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, std::span<float> scales,
+                            std::span<std::byte> codes);
+
+// Row and column of the first NaN or infinity.
+struct Position {
+  int64_t row, col;
+};
+std::optional<Position> find_non_finite(const RowsView& rows);
+
+}  // namespace octavo
