@@ -46,6 +46,10 @@ struct ModelConfig {
 
   bool operator==(const ModelConfig&) const = default;
 
+  // Tokens the model can hold: max_position, stretched by the scalings that stretch it (vLLM's rule; llama3 does not, its
+  // max_position is already the long one).
+  int64_t context_length() const;
+
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   // Every linear layer, in order of use, lm_head last (also when it is tied to the embedding).

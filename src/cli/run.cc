@@ -43,7 +43,7 @@ class RunCommand final : public Command {
                    .found = fmt::format("{}", generate_.max_tokens),
                    .expected = "at least 1"});
     OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json));
-    PagePool kv = model->make_kv_cache(model->config().max_position);
+    PagePool kv = model->make_kv_cache(model->config().context_length());
     Sequence sequence(*model, kv);
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
     if (!prompt_.empty()) return answer(*model, sequence, prompt_);

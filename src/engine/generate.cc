@@ -46,7 +46,7 @@ Result<GenerateResult> generate(Model& model, Sequence& sequence, std::span<cons
     }
     result.tokens.push_back(id);
     emit(decoder.push(id));
-    if (sequence.length() >= model.config().max_position) break;
+    if (sequence.length() >= model.config().context_length()) break;
     if (static_cast<int64_t>(result.tokens.size()) < options.max_tokens) OCTAVO_TRY(sequence.feed({&id, 1}));
   }
   emit(decoder.finish());

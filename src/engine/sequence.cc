@@ -13,10 +13,10 @@ Result<void> Sequence::check(std::span<const TokenId> tokens) const {
                    .found = fmt::format("{}", id),
                    .expected = fmt::format("0 to {}", config.vocab_size - 1)});
   const int64_t length = this->length() + static_cast<int64_t>(tokens.size());
-  if (length > config.max_position)
+  if (length > config.context_length())
     return fail({.what = "the text is longer than the model's context",
                  .found = fmt::format("{} tokens", length),
-                 .expected = fmt::format("at most {}", config.max_position),
+                 .expected = fmt::format("at most {}", config.context_length()),
                  .remedy = "shorten the prompt, or ask for fewer tokens"});
   const int64_t pages = (length + kPageTokens - 1) / kPageTokens - static_cast<int64_t>(pages_.size());
   if (pages > kv_->num_free())

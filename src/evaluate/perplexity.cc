@@ -37,11 +37,11 @@ Result<double> window_nll(Model& model, Sequence& sequence, std::span<const Toke
 
 Result<PerplexityResult> perplexity(Model& model, std::string_view text, const PerplexityOptions& options,
                                     const std::function<void(int64_t, int64_t, double)>& progress) {
-  if (options.context < 2 || options.context > model.config().max_position)
+  if (options.context < 2 || options.context > model.config().context_length())
     return fail({.what = "context is out of range",
                  .where = "--context",
                  .found = fmt::format("{}", options.context),
-                 .expected = fmt::format("2 to {}, the model's context", model.config().max_position)});
+                 .expected = fmt::format("2 to {}, the model's context", model.config().context_length())});
   const std::vector<TokenId> tokens = model.tokenizer().encode(text, false);
   const int64_t available = static_cast<int64_t>(tokens.size()) / options.context;
   if (available == 0)
