@@ -26,8 +26,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Ids of a text. add_special: what the post-processor adds (BOS). parse_special: added tokens such as <|im_start|> that stand in the
-  // text are recognised (else they are spelled out in bytes; non-special added tokens are always recognised). Invalid UTF-8 is replaced by U+FFFD, as the field does.
+  // Ids of a text. add_special: what the post-processor adds (BOS). parse_special: added tokens such as <|im_start|>
+  // that stand in the text are recognised (else they are spelled out in bytes; non-special added tokens are always
+  // recognised). Invalid UTF-8 is replaced by U+FFFD, as the field does.
   std::vector<TokenId> encode(std::string_view text, bool add_special, bool parse_special = true) const;
   // Bytes of the ids, lossy (U+FFFD for invalid UTF-8), without special tokens when skip_special.
   std::string decode(std::span<const TokenId> ids, bool skip_special = true) const;
