@@ -46,7 +46,7 @@ Result<PackedLinear> pack_members(const Checkpoint& checkpoint, std::span<Member
   if (has_bias) packed.bias = AlignedArray<float>(static_cast<size_t>(key.rows));
   int64_t row = 0;
   for (Member& member : members) {
-    OCTAVO_ASSIGN(const double error, load_weight(checkpoint, member.module->name, member.stored, packed, row, pool));
+    OCTAVO_ASSIGN(const double error, load_weight(checkpoint, member.stored, packed, row, pool));
     if (member.stored.bias)
       std::copy(member.stored.bias->begin(), member.stored.bias->end(), packed.bias.begin() + row);
     report.push_back(

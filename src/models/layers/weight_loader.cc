@@ -1,12 +1,10 @@
 #include "models/layers/weight_loader.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <mutex>
 #include <vector>
 
-#include "numerics/bits.h"
+#include "formats/quantize_rows.h"
 
 namespace octavo {
 namespace {
@@ -37,76 +35,78 @@ Result<void> read_values(const Checkpoint& checkpoint, const StoredLinear& store
   return {};
 }
 
-Error not_finite(const StoredLinear& stored, int64_t index) {
+Error not_finite(const StoredLinear& stored, int64_t row, int64_t col) {
   return {.what = "a weight that is to be quantized is NaN or infinite",
-          .where = fmt::format("{}, tensor {}, row {}, column {}", stored.entry->file.string(), stored.entry->name,
-                               index / stored.cols, index % stored.cols),
+          .where = fmt::format("{}, tensor {}, row {}, column {}", stored.entry->file.string(), stored.entry->name, row,
+                               col),
           .remedy = "the checkpoint is damaged: fetch it again, or keep this module wide with --ignore"};
 }
 
-Result<float> whole_tensor_amax(const Checkpoint& checkpoint, const StoredLinear& stored) {
-  std::vector<float> values(static_cast<size_t>(kSlabRows * stored.cols));
+// Rows [begin, end) as the quantizer takes them: in place where they are plain floats, else as FP32 in `buffer`.
+Result<RowsView> source_rows(const Checkpoint& checkpoint, const StoredLinear& stored, int64_t begin, int64_t end,
+                             std::vector<float>& buffer) {
+  const ElementType element = stored.format.element;
+  if (stored.entry->plain && !stored.format.scaled() &&
+      (element == ElementType::kBf16 || element == ElementType::kF16 || element == ElementType::kF32))
+    return RowsView{element, stored.entry->plain->data.data() + begin * stored.format.element_bytes(1, stored.cols),
+                    end - begin, stored.cols};
+  buffer.resize(static_cast<size_t>((end - begin) * stored.cols));
+  OCTAVO_TRY(read_values(checkpoint, stored, begin, end, buffer));
+  return RowsView{ElementType::kF32, reinterpret_cast<const std::byte*>(buffer.data()), end - begin, stored.cols};
+}
+
+Result<float> whole_tensor_amax(const Checkpoint& checkpoint, const StoredLinear& stored, const TensorFormat& format) {
+  std::vector<float> buffer;
   float amax = 0;
   for (int64_t begin = 0; begin < stored.rows; begin += kSlabRows) {
-    const int64_t end = std::min(stored.rows, begin + kSlabRows);
-    const std::span<float> slab(values.data(), static_cast<size_t>((end - begin) * stored.cols));
-    OCTAVO_TRY(read_values(checkpoint, stored, begin, end, slab));
-    for (size_t i = 0; i < slab.size(); ++i) {
-      if (!is_finite(slab[i])) return fail(not_finite(stored, begin * stored.cols + static_cast<int64_t>(i)));
-      amax = std::max(amax, std::fabs(slab[i]));
-    }
+    OCTAVO_ASSIGN(const RowsView rows,
+                  source_rows(checkpoint, stored, begin, std::min(stored.rows, begin + kSlabRows), buffer));
+    float slab = 0;
+    group_amax(rows, format, {&slab, 1});
+    amax = std::max(amax, slab);
   }
   return amax;
 }
 
-struct ErrorSums {
-  double difference = 0, value = 0;
-};
-
-// Quantizes FP32 values to `format`; adds the squared differences to `sums`.
-Matrix quantize_slab(std::span<const float> values, int64_t rows, int64_t cols, const TensorFormat& format,
-                     float tensor_scale, ErrorSums& sums) {
-  Matrix out;
-  if (format.granularity == Granularity::kTensor) {  // the scale is the whole tensor's
-    out = Matrix{.format = format, .rows = rows, .cols = cols};
-    out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows, cols)));
-    out.scales = {tensor_scale};
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < cols; ++c)
-        store_element(format.element, out.codes.data() + r * format.element_bytes(1, cols), static_cast<size_t>(c),
-                      values[static_cast<size_t>(r * cols + c)] / tensor_scale);
-  } else {
-    out = quantize(values, rows, cols, format);
+// Plain targets: every value rounded to the nearest element.
+RoundingError round_rows(const RowsView& rows, ElementType element, Matrix& out) {
+  RoundingError error;
+  for (int64_t i = 0; i < rows.rows * rows.cols; ++i) {
+    const float value = load_element(rows.element, rows.data, static_cast<size_t>(i));
+    store_element(element, out.codes.data(), static_cast<size_t>(i), value);
+    const double difference =
+        static_cast<double>(load_element(element, out.codes.data(), static_cast<size_t>(i))) - value;
+    error += {difference * difference, static_cast<double>(value) * value};
   }
-  const MatrixView view = out.view();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; ++c) {
-      const double value = values[static_cast<size_t>(r * cols + c)], difference = view.at(r, c) - value;
-      sums.difference += difference * difference;
-      sums.value += value * value;
-    }
-  return out;
+  return error;
 }
 
-Result<ErrorSums> convert_slab(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed,
-                               int64_t row, int64_t begin, float tensor_scale) {
-  const int64_t end = std::min(stored.rows, begin + kSlabRows), cols = stored.cols;
-  std::vector<float> values(static_cast<size_t>((end - begin) * cols));
-  OCTAVO_TRY(read_values(checkpoint, stored, begin, end, values));
+Result<RoundingError> convert_slab(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed,
+                                   int64_t row, int64_t begin, float tensor_scale) {
+  const int64_t end = std::min(stored.rows, begin + kSlabRows);
+  std::vector<float> buffer;
+  OCTAVO_ASSIGN(const RowsView rows, source_rows(checkpoint, stored, begin, end, buffer));
   const TensorFormat& format = packed.key.weight;
-  if (format.scaled())
-    for (size_t i = 0; i < values.size(); ++i)
-      if (!is_finite(values[i])) return fail(not_finite(stored, begin * cols + static_cast<int64_t>(i)));
-  ErrorSums sums;
-  const Matrix matrix = quantize_slab(values, end - begin, cols, format, tensor_scale, sums);
-  packed.kernel->pack(packed, row + begin, matrix.view());
-  return sums;
+  Matrix out{.format = format, .rows = rows.rows, .cols = rows.cols, .codes = {}, .scales = {}};
+  out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows.rows, rows.cols)));
+  RoundingError error;
+  if (!format.scaled()) {
+    error = round_rows(rows, format.element, out);
+  } else {
+    if (const auto bad = find_non_finite(rows)) return fail(not_finite(stored, begin + bad->row, bad->col));
+    const std::span<std::byte> codes(out.codes.data(), out.codes.size());
+    out.scales.resize(static_cast<size_t>(format.scale_rows(rows.rows) * format.scale_cols(rows.cols)), tensor_scale);
+    error = format.granularity == Granularity::kTensor ? encode_rows(rows, format, out.scales, codes)
+                                                       : quantize_rows(rows, format, out.scales, codes);
+  }
+  packed.kernel->pack(packed, row + begin, out.view());
+  return error;
 }
 
 }  // namespace
 
-Result<double> load_weight(const Checkpoint& checkpoint, std::string_view, const StoredLinear& stored,
-                           PackedLinear& packed, int64_t row, ThreadPool& pool) {
+Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed, int64_t row,
+                           ThreadPool& pool) {
   const int64_t slabs = (stored.rows + kSlabRows - 1) / kSlabRows;
   if (stored.format == packed.key.weight && stored.entry->plain) {
     pool.parallel_items(slabs, [&](int64_t s, int) {
@@ -117,24 +117,22 @@ Result<double> load_weight(const Checkpoint& checkpoint, std::string_view, const
   }
   float tensor_scale = 1.0f;
   if (packed.key.weight.granularity == Granularity::kTensor) {
-    OCTAVO_ASSIGN(const float amax, whole_tensor_amax(checkpoint, stored));
+    OCTAVO_ASSIGN(const float amax, whole_tensor_amax(checkpoint, stored, packed.key.weight));
     tensor_scale = scale_from_amax(amax, packed.key.weight);
   }
   std::mutex mutex;
-  ErrorSums total;
+  RoundingError total;
   std::optional<Error> error;
   pool.parallel_items(slabs, [&](int64_t s, int) {
-    Result<ErrorSums> sums = convert_slab(checkpoint, stored, packed, row, s * kSlabRows, tensor_scale);
+    Result<RoundingError> rounding = convert_slab(checkpoint, stored, packed, row, s * kSlabRows, tensor_scale);
     const std::lock_guard lock(mutex);
-    if (!sums) {
-      error = std::move(sums).error();
-      return;
-    }
-    total.difference += sums->difference;
-    total.value += sums->value;
+    if (rounding)
+      total += *rounding;
+    else
+      error = std::move(rounding).error();
   });
   if (error) return fail(std::move(*error));
-  return total.value > 0 ? std::sqrt(total.difference / total.value) : 0.0;
+  return total.relative_rms();
 }
 
 }  // namespace octavo

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "checkpoint/checkpoint.h"
 #include "kernels/linear.h"
@@ -12,7 +11,7 @@ namespace octavo {
 // Packs a module's weight at row `row` of `packed`, in slabs of bounded size. Returns the relative RMS error of what
 // was rounded on the way (0 where the stored bytes are used). A NaN or an infinity in a weight that is to be quantized
 // is an error naming the tensor.
-Result<double> load_weight(const Checkpoint& checkpoint, std::string_view module, const StoredLinear& stored,
-                           PackedLinear& packed, int64_t row, ThreadPool& pool);
+Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed, int64_t row,
+                           ThreadPool& pool);
 
 }  // namespace octavo
