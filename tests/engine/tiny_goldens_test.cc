@@ -36,7 +36,8 @@ TEST_P(TinyGoldens, LogitsAndHiddenStatesAgree) {
   const std::vector<int32_t> ids = golden.ints("input_ids");
   const std::vector<float> logits = golden.floats("logits");
   const std::vector<int32_t> positions = golden.ints("hidden_positions");
-  const auto vocab = static_cast<size_t>(model->config().vocab_size), size = static_cast<size_t>(model->config().hidden_size);
+  const auto vocab = static_cast<size_t>(model->config().vocab_size),
+             size = static_cast<size_t>(model->config().hidden_size);
 
   PagePool kv = model->make_kv_cache(static_cast<int64_t>(ids.size()));
   Sequence sequence(*model, kv);
@@ -51,8 +52,9 @@ TEST_P(TinyGoldens, LogitsAndHiddenStatesAgree) {
       ids,
       [&](int64_t first, const float* rows, int64_t count, int64_t stride) {
         for (int64_t i = 0; i < count; ++i)
-          worst = std::max(worst, relative_error({rows + i * stride, vocab},
-                                                 std::span(logits).subspan(static_cast<size_t>(first + i) * vocab, vocab)));
+          worst =
+              std::max(worst, relative_error({rows + i * stride, vocab},
+                                             std::span(logits).subspan(static_cast<size_t>(first + i) * vocab, vocab)));
       },
       static_cast<int64_t>(ids.size()), hook);
   ASSERT_TRUE(fed.has_value()) << fed.error().message();
@@ -60,7 +62,9 @@ TEST_P(TinyGoldens, LogitsAndHiddenStatesAgree) {
   for (size_t i = 0; i < hidden.size(); ++i) {
     const std::vector<float> expected = golden.floats("hidden." + std::to_string(i));
     for (size_t p = 0; p < positions.size(); ++p)
-      EXPECT_LT(relative_error(std::span(hidden[i]).subspan(p * size, size), std::span(expected).subspan(p * size, size)), kBound)
+      EXPECT_LT(
+          relative_error(std::span(hidden[i]).subspan(p * size, size), std::span(expected).subspan(p * size, size)),
+          kBound)
           << "hidden." << i << " at position " << positions[p];
   }
 }
@@ -77,8 +81,8 @@ TEST_P(TinyGoldens, GreedyThroughTheCacheAgrees) {
   ASSERT_TRUE(sequence.feed(ids).has_value());
   for (size_t i = 0; i < expected.size(); ++i) {
     const auto logits = sequence.logits();
-    const float largest = std::fabs(*std::max_element(logits.begin(), logits.end(),
-                                                      [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+    const float largest = std::fabs(
+        *std::max_element(logits.begin(), logits.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
     if (margins[i] > kBound * largest) EXPECT_EQ(argmax(logits), expected[i]) << "step " << i;
     if (sequence.length() >= model->config().max_position) break;
     ASSERT_TRUE(sequence.feed({&expected[i], 1}).has_value());
@@ -87,8 +91,8 @@ TEST_P(TinyGoldens, GreedyThroughTheCacheAgrees) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TinyGoldens,
                          testing::Values("llama_tied", "llama_untied_hd64", "llama_attention_bias", "llama_rope_linear",
-                                         "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn", "mistral_sliding",
-                                         "qwen2_bias", "qwen3_qk_norm", "qwen3_yarn"),
+                                         "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
+                                         "mistral_sliding", "qwen2_bias", "qwen3_qk_norm", "qwen3_yarn"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

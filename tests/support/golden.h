@@ -12,14 +12,18 @@
 
 namespace octavo {
 
-inline std::string test_data(const std::string& name) { return std::string(OCTAVO_TEST_DATA) + "/" + name; }
+inline std::string test_data(const std::string& name) {
+  return std::string(OCTAVO_TEST_DATA) + "/" + name;
+}
 
 class Golden {
  public:
   explicit Golden(const std::string& path) {
     auto reader = open_safetensors(path);
-    if (!reader) ADD_FAILURE() << reader.error().message();
-    else reader_ = std::move(*reader);
+    if (!reader)
+      ADD_FAILURE() << reader.error().message();
+    else
+      reader_ = std::move(*reader);
   }
   bool has(const std::string& name) const { return reader_->find(name) != nullptr; }
   Shape shape(const std::string& name) const { return entry(name).shape; }
