@@ -38,6 +38,7 @@ Result<void> SafetensorsReader::add_file(const std::filesystem::path& folder, co
   const std::filesystem::path path = folder / name;
   OCTAVO_ASSIGN(MappedFile file, MappedFile::open(path));
   OCTAVO_ASSIGN(SafetensorsHeader header, parse_safetensors(file.bytes(), path.string()));
+  file.forget(0, file.bytes().size());  // the header's text is not read again
   entries_.reserve(entries_.size() + header.tensors.size());
   for (auto& tensor : header.tensors) {
     if (index != nullptr) {
@@ -53,7 +54,6 @@ Result<void> SafetensorsReader::add_file(const std::filesystem::path& folder, co
     entry.stored_bytes = static_cast<int64_t>(data.size());
     entry.file = name;
   }
-  file.forget(0, file.bytes().size());  // the header was read once
   files_.push_back(std::move(file));
   return {};
 }

@@ -173,10 +173,18 @@ Result<void> check_layout(const SafetensorsHeader& header, uint64_t data_size, s
   return {};
 }
 
+// Sorts by name, unless the file is in that order already, and finds names that appear twice.
 Result<void> sort_by_name(SafetensorsHeader& header, std::string_view where) {
   auto& tensors = header.tensors;
-  const auto before = [](const auto& a, const auto& b) { return a.name < b.name; };
-  if (!std::is_sorted(tensors.begin(), tensors.end(), before)) std::sort(tensors.begin(), tensors.end(), before);
+  if (!std::is_sorted(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; })) {
+    std::vector<uint32_t> order(tensors.size());  // moving numbers is cheaper than moving tensors
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+    std::vector<SafetensorsHeader::Tensor> sorted;
+    sorted.reserve(tensors.size());
+    for (const uint32_t i : order) sorted.push_back(std::move(tensors[i]));
+    tensors = std::move(sorted);
+  }
   const auto twice =
       std::adjacent_find(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.name == b.name; });
   if (twice != tensors.end())

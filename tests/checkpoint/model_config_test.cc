@@ -1,0 +1,230 @@
+// config.json -> ModelConfig: both spellings, defaults of every class, and refusals that name the key.
+#include "checkpoint/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "checkpoint/container_support.h"
+
+namespace octavo {
+namespace {
+
+constexpr const char* kDense[] = {"llama_attention_bias", "llama_rope_dynamic", "llama_rope_linear",
+                                  "llama_rope_llama3",    "llama_rope_yarn",    "llama_tied",
+                                  "llama_untied_hd64",    "mistral_sliding",    "qwen2_bias",
+                                  "qwen3_qk_norm",        "qwen3_yarn"};
+
+ModelConfig parse(const std::string& json) {
+  const auto config = parse_model_config(json, "config.json");
+  EXPECT_TRUE(config) << json << "\n" << (config ? "" : config.error().message());
+  return config ? *config : ModelConfig{};
+}
+
+void expect_refused(const std::string& json, const std::string& reason) {
+  const auto config = parse_model_config(json, "config.json");
+  ASSERT_FALSE(config) << "accepted: " << json;
+  const std::string message = config.error().message();
+  EXPECT_NE(message.find(reason), std::string::npos) << message;
+  EXPECT_NE(message.find("config.json"), std::string::npos) << message;
+}
+
+std::string with(const std::string& keys, const std::string& type = "llama") {
+  return R"({"model_type":")" + type +
+         R"(","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"num_hidden_layers":3)" +
+         (keys.empty() ? "" : "," + keys) + "}";
+}
+
+TEST(ModelConfig, BothSpellingsOfEveryDenseModelParseToTheSame) {
+  for (const char* name : kDense) {
+    SCOPED_TRACE(name);
+    const auto folder = kTestData / "tiny" / name;
+    const ModelConfig old_spelling = parse(*read_text_file(folder / "config.json"));
+    const ModelConfig new_spelling = parse(*read_text_file(folder / "config_v5.json"));
+    EXPECT_EQ(old_spelling, new_spelling);
+    EXPECT_EQ(old_spelling.hidden_size % 32, 0);
+  }
+}
+
+TEST(ModelConfig, WhatIsWrittenParsesBackToTheSame) {
+  for (const char* name : kDense) {
+    SCOPED_TRACE(name);
+    const ModelConfig config = parse(*read_text_file(kTestData / "tiny" / name / "config.json"));
+    EXPECT_EQ(parse(write_model_config(config)), config);
+  }
+  for (const char* keys :
+       {R"("eos_token_id":[1,2,3],"bos_token_id":null)",
+        R"("eos_token_id":null,"rms_norm_eps":1e-5,"rope_theta":1000000)",
+        R"("rope_scaling":{"rope_type":"yarn","factor":8,"truncate":false,"attention_factor":1.5,"beta_fast":16})"}) {
+    const ModelConfig config = parse(with(keys));
+    EXPECT_EQ(parse(write_model_config(config)), config) << keys;
+  }
+  const ModelConfig sliding =
+      parse(with(R"("use_sliding_window":true,"sliding_window":16,"max_window_layers":1)", "qwen2"));
+  EXPECT_EQ(sliding.sliding_window, (std::vector<int64_t>{0, 16, 16}));
+  EXPECT_EQ(parse(write_model_config(sliding)), sliding);
+}
+
+TEST(ModelConfig, ValuesOfATinyModel) {
+  const ModelConfig config = parse(*read_text_file(kTestData / "tiny" / "qwen3_yarn" / "config.json"));
+  EXPECT_EQ(config.model_type, "qwen3");
+  EXPECT_EQ(config.architecture, "Qwen3ForCausalLM");
+  EXPECT_EQ(config.vocab_size, 320);
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 32);
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_EQ(config.rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config.rope.type, RopeType::kYarn);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config.rope.factor, 4);
+  EXPECT_EQ(config.rope.original_max_position, 64);
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_EQ(config.eos_token_ids, std::vector<int64_t>{2});
+  EXPECT_EQ(config.sliding_window, (std::vector<int64_t>{0, 0, 0}));
+}
+
+TEST(ModelConfig, DefaultsOfEachClass) {
+  const ModelConfig llama = parse(R"({"model_type":"llama"})");
+  EXPECT_EQ(llama.vocab_size, 32000);
+  EXPECT_EQ(llama.intermediate_size, 11008);
+  EXPECT_EQ(llama.num_kv_heads, 32);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.max_position, 2048);
+  EXPECT_EQ(llama.rms_norm_eps, 1e-6f);
+  EXPECT_EQ(llama.rope.theta, 1e4);
+  EXPECT_FALSE(llama.tied_embeddings);
+  EXPECT_EQ(llama.bos_token_id, 1);
+  EXPECT_EQ(llama.eos_token_ids, std::vector<int64_t>{2});
+  const ModelConfig mistral = parse(R"({"model_type":"mistral"})");
+  EXPECT_EQ(mistral.num_kv_heads, 8);
+  EXPECT_EQ(mistral.intermediate_size, 14336);
+  EXPECT_EQ(mistral.sliding_window, std::vector<int64_t>(32, 4096));
+  const ModelConfig qwen2 = parse(R"({"model_type":"qwen2"})");
+  EXPECT_EQ(qwen2.vocab_size, 151936);
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.o_bias);
+  EXPECT_FALSE(qwen2.bos_token_id);
+  EXPECT_TRUE(qwen2.eos_token_ids.empty());
+  EXPECT_EQ(qwen2.sliding_window, std::vector<int64_t>(32, 0));
+  const ModelConfig qwen3 =
+      parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16,"num_key_value_heads":8})");
+  EXPECT_EQ(qwen3.head_dim, 128);  // not 1024 / 16
+  EXPECT_TRUE(qwen3.qk_norm);
+}
+
+TEST(ModelConfig, HeadDimNullOrGiven) {
+  EXPECT_EQ(parse(with(R"("head_dim":null)")).head_dim, 16);
+  EXPECT_EQ(parse(with(R"("head_dim":null)", "qwen3")).head_dim, 16);
+  EXPECT_EQ(parse(with(R"("head_dim":24)")).head_dim, 24);
+  EXPECT_EQ(parse(R"({"model_type":"llama","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":null})")
+                .num_kv_heads,
+            4);
+}
+
+TEST(ModelConfig, Biases) {
+  const ModelConfig llama = parse(with(R"("attention_bias":true,"mlp_bias":true)"));
+  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+  const ModelConfig qwen2 = parse(with(R"("attention_bias":false)", "qwen2"));
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.o_bias);
+  const ModelConfig qwen3 = parse(with(R"("attention_bias":true)", "qwen3"));
+  EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias && !qwen3.mlp_bias);
+}
+
+TEST(ModelConfig, SlidingWindows) {
+  const auto windows = [](const std::string& keys, const std::string& type) {
+    return parse(with(keys, type)).sliding_window;
+  };
+  using V = std::vector<int64_t>;
+  EXPECT_EQ(windows(R"("sliding_window":16)", "mistral"), (V{16, 16, 16}));
+  EXPECT_EQ(windows(R"("sliding_window":null)", "mistral"), (V{0, 0, 0}));
+  EXPECT_EQ(windows(R"("sliding_window":16)", "llama"), (V{0, 0, 0}));
+  EXPECT_EQ(windows(R"("sliding_window":16)", "qwen2"), (V{0, 0, 0}));
+  EXPECT_EQ(windows(R"("sliding_window":16,"use_sliding_window":true)", "qwen2"), (V{0, 0, 0}));  // from layer 28 on
+  EXPECT_EQ(windows(R"("sliding_window":16,"use_sliding_window":true,"max_window_layers":2)", "qwen3"), (V{0, 0, 16}));
+  const std::string types = R"("layer_types":["sliding_attention","full_attention","sliding_attention"])";
+  EXPECT_EQ(windows(R"("sliding_window":16,"use_sliding_window":true,)" + types, "qwen3"), (V{16, 0, 16}));
+  EXPECT_EQ(windows(R"("sliding_window":16,"use_sliding_window":false,)" + types, "qwen3"), (V{0, 0, 0}));
+  EXPECT_EQ(windows(R"("sliding_window":16,)" + types, "mistral"), (V{16, 0, 16}));
+  expect_refused(with(types), "no window");
+  expect_refused(with(R"("layer_types":["full_attention"])", "qwen2"), "layer_types");
+  expect_refused(with(R"("layer_types":["full_attention","chunked_attention","full_attention"])", "qwen2"),
+                 "layer_types");
+  expect_refused(with(R"("sliding_window":-1)", "mistral"), "sliding_window");
+}
+
+TEST(ModelConfig, NestedTextConfig) {
+  const ModelConfig config = parse(
+      R"({"model_type":"llava","architectures":["LlavaForConditionalGeneration"],"text_config":)"
+      R"({"model_type":"mistral","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"tie_word_embeddings":true}})");
+  EXPECT_EQ(config.model_type, "mistral");
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_TRUE(parse(with(R"("text_config":{"tie_word_embeddings":true})")).tied_embeddings);
+  EXPECT_FALSE(
+      parse(with(R"("tie_word_embeddings":false,"text_config":{"tie_word_embeddings":true})")).tied_embeddings);
+  expect_refused(R"({"model_type":"llava","text_config":{"hidden_size":64}})", "llava");
+}
+
+TEST(ModelConfig, TokenIds) {
+  EXPECT_EQ(parse(with(R"("eos_token_id":[128001,128008,128009])")).eos_token_ids,
+            (std::vector<int64_t>{128001, 128008, 128009}));
+  EXPECT_TRUE(parse(with(R"("eos_token_id":null)")).eos_token_ids.empty());
+  EXPECT_FALSE(parse(with(R"("bos_token_id":null,"pad_token_id":-1)")).bos_token_id);
+  EXPECT_FALSE(parse(with(R"("pad_token_id":-1)")).pad_token_id);
+  expect_refused(with(R"("eos_token_id":"</s>")"), "eos_token_id");
+  expect_refused(with(R"("eos_token_id":[1,1.5])"), "eos_token_id");
+  expect_refused(with(R"("bos_token_id":4294967296)"), "bos_token_id");
+}
+
+TEST(ModelConfig, UnsupportedModelsAreNamedWithTheSupportedOnes) {
+  expect_refused(R"({"model_type":"gemma3_text","hidden_size":64})", "gemma3_text");
+  expect_refused(R"({"model_type":"mixtral"})", "llama, mistral, qwen2, qwen3");
+  expect_refused(R"({"hidden_size":64})", "model_type");
+  expect_refused(with(R"("architectures":["LlamaForSequenceClassification"])"), "architectures");
+  expect_refused(with(R"("hidden_act":"gelu")"), "hidden_act");
+  EXPECT_EQ(supported_model_types(), (std::vector<std::string>{"llama", "mistral", "qwen2", "qwen3"}));
+}
+
+TEST(ModelConfig, NumbersOutOfRange) {
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                          "num_key_value_heads", "max_position_embeddings", "head_dim"})
+    for (const char* value :
+         {"0", "-1", "1e300", "1.5", "\"8\"", "true", "[8]", "9223372036854775808", "18446744073709551615"})
+      expect_refused(R"({"model_type":"llama",")" + std::string(key) + "\":" + value + "}", key);
+  for (const char* value : {"0", "-1e-5", "2", "\"x\"", "1e999"})
+    expect_refused(with(R"("rms_norm_eps":)" + std::string(value)), value[0] == '1' ? "JSON" : "rms_norm_eps");
+  expect_refused(with(R"("num_hidden_layers":3)"), "twice");
+  expect_refused(R"({"model_type":"llama","num_hidden_layers":1000000})", "num_hidden_layers");
+  expect_refused(R"({"model_type":"llama","num_attention_heads":6,"num_key_value_heads":4,"hidden_size":96})",
+                 "multiple");
+  expect_refused(R"({"model_type":"llama","num_attention_heads":6,"hidden_size":64})", "multiple");
+  expect_refused(with(R"("head_dim":15)"), "even");
+}
+
+TEST(ModelConfig, NotAConfig) {
+  expect_refused("", "JSON");
+  expect_refused("[]", "not a JSON object");
+  expect_refused(std::string(100000, '['), "nested");
+  expect_refused(R"({"model_type":7})", "model_type");
+}
+
+TEST(GenerationConfig, Values) {
+  const auto config = parse_generation_config(
+      R"({"eos_token_id":[2,3],"bos_token_id":1,"temperature":0.6,"top_p":0.9,"top_k":20,"do_sample":true,"max_new_tokens":64,"transformers_version":"4"})",
+      "generation_config.json");
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->eos_token_ids, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(config->bos_token_id, 1);
+  EXPECT_EQ(config->temperature, 0.6f);
+  EXPECT_EQ(config->top_p, 0.9f);
+  EXPECT_EQ(config->top_k, 20);
+  EXPECT_EQ(config->max_new_tokens, 64);
+  EXPECT_TRUE(config->do_sample);
+  EXPECT_FALSE(config->min_p);
+  EXPECT_FALSE(parse_generation_config(R"({"temperature":-1})", "g"));
+  EXPECT_FALSE(parse_generation_config(R"({"top_p":1.5})", "g"));
+  EXPECT_FALSE(parse_generation_config(R"([])", "g"));
+}
+
+}  // namespace
+}  // namespace octavo
