@@ -5,14 +5,38 @@
 #include <cmath>
 
 #include "engine/sequence.h"
+#include "kernels/math.h"
 
 namespace octavo {
 
+namespace {
+
+// Sum of exp(x - highest): FP32 inside runs of 256 terms (the compiler makes them vectors), double over the runs.
+double sum_of_exponentials(std::span<const float> logits, float highest) {
+  double total = 0;
+  for (size_t begin = 0; begin < logits.size(); begin += 256) {
+    const size_t count = std::min<size_t>(256, logits.size() - begin);
+    float terms[256];
+    for (size_t i = 0; i < count; ++i) {
+      const float t = std::max((logits[begin + i] - highest) * kLog2E, -126.0f), n = std::nearbyint(t), f = t - n;
+      float p = kExp2Coefficients[6];
+      for (int c = 5; c >= 0; --c) p = std::fma(p, f, kExp2Coefficients[c]);
+      terms[i] = p * bits_float(static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23);
+    }
+    float lanes[16] = {};
+    for (size_t i = 0; i + 16 <= count; i += 16)
+      for (size_t l = 0; l < 16; ++l) lanes[l] += terms[i + l];
+    for (size_t i = count / 16 * 16; i < count; ++i) lanes[0] += terms[i];
+    for (const float lane : lanes) total += lane;
+  }
+  return total;
+}
+
+}  // namespace
+
 double negative_log_likelihood(std::span<const float> logits, TokenId target) {
   const float highest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - highest);
-  return std::log(sum) + highest - logits[static_cast<size_t>(target)];
+  return std::log(sum_of_exponentials(logits, highest)) + highest - logits[static_cast<size_t>(target)];
 }
 
 namespace {
