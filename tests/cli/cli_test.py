@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""The binary as a person uses it: exit codes, errors that name the remedy, JSON keys, files whole or absent.
+
+    python3 tests/cli/cli_test.py OCTAVO TEST_DATA
+"""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OCTAVO, DATA = None, None
+
+
+def run(*arguments, code=0, **options):
+    result = subprocess.run([OCTAVO, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+    if result.returncode != code:
+        raise AssertionError(f"exit code {result.returncode}, expected {code}: {arguments}\n{result.stdout}\n{result.stderr}")
+    return result
+
+
+def read_safetensors(path):
+    data = pathlib.Path(path).read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    return {name: (t["dtype"], t["shape"], data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
+            for name, t in header.items() if name != "__metadata__"}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="octavo-cli-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.model = DATA / "tiny" / "llama_untied_hd64"
+
+    def copy_model(self, name="copy"):
+        out = self.folder / name
+        shutil.copytree(self.model, out)
+        for path in out.iterdir():
+            path.chmod(0o644)
+        return out
+
+    def change_config(self, model, **changes):
+        path = model / "config.json"
+        config = json.loads(path.read_text())
+        config.update(changes)
+        path.write_text(json.dumps(config))
+
+
+class Help(Case):
+    def test_help_lists_commands_in_groups(self):
+        text = run("--help").stdout
+        for word in ("run", "quantize", "convert", "inspect", "evaluate", "tokenize", "logits", "bench", "Prove"):
+            self.assertIn(word, text)
+        self.assertTrue(run("--version").stdout.startswith("octavo "))
+
+    def test_wrong_usage_is_exit_code_2(self):
+        run(code=2)
+        run("frobnicate", code=2)
+        run("bench", self.model, "--no-such-flag", code=2)
+
+
+class Logits(Case):
+    def test_file_has_what_transformers_users_compare(self):
+        out = self.folder / "logits.safetensors"
+        run("logits", self.model, "--ids", "5,6,7,8", "--out", out, "--hidden", "--quantization", "float32")
+        tensors = read_safetensors(out)
+        self.assertEqual(tensors["input_ids"][:2], ("I64", [4]))
+        self.assertEqual(tensors["logits"][:2], ("F32", [4, 320]))
+        self.assertEqual([tensors[f"hidden.{i}"][1] for i in range(4)], [[4, 192]] * 4)
+
+    def test_chunks_and_threads_do_not_change_a_bit(self):
+        ids = ",".join(str(3 + i * 7 % 300) for i in range(70))
+        outputs = []
+        for flags in ([], ["--chunk", "1"], ["--chunk", "7", "--threads", "1"], ["--threads", "3", "--chunk", "64"]):
+            out = self.folder / "l.safetensors"
+            run("logits", self.model, "--ids", ids, "--out", out, "--quantization", "fp8", *flags)
+            outputs.append(out.read_bytes())
+        self.assertEqual(len(set(outputs)), 1)
+
+    def test_ids_outside_the_vocabulary(self):
+        for ids in ("320", "-1", "2147483648", "1,,2", "1.5", "x"):
+            result = run("logits", self.model, f"--ids={ids}", "--out", self.folder / "x.safetensors", code=1)
+            self.assertTrue("vocabulary" in result.stderr or "list of token ids" in result.stderr, result.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_longer_than_the_context(self):
+        result = run("logits", self.model, "--ids", ",".join(["5"] * 513), "--out", self.folder / "x", code=1)
+        for word in ("context", "513", "512"):
+            self.assertIn(word, result.stderr)
+
+
+class Quantize(Case):
+    def test_schemes_load_again_and_give_the_same_logits_as_quantizing_at_load(self):
+        for scheme in ("fp8", "fp8-block", "fp8-tensor", "int8"):
+            out = self.folder / scheme
+            summary = json.loads(run("quantize", self.model, out, "--scheme", scheme, "--json").stdout)
+            self.assertGreater(summary["bytes_before"], summary["bytes_after"])
+            self.assertGreater(summary["worst_error"], 0)
+            self.assertTrue(summary["worst_tensor"])
+            if scheme == "fp8-tensor":
+                continue  # on disk q, k, v share one scale; at load each has its own
+            kv = "int8" if scheme == "int8" else "fp8_e4m3"
+            run("logits", self.model, "--ids", "9,8,7", "--out", self.folder / "a", "--quantization", scheme)
+            run("logits", out, "--ids", "9,8,7", "--out", self.folder / "b", "--kv-cache-dtype", kv)
+            self.assertEqual((self.folder / "a").read_bytes(), (self.folder / "b").read_bytes(), scheme)
+
+    def test_ignore_rules(self):
+        out = self.folder / "out"
+        result = run("quantize", self.model, out, "--scheme", "fp8", "--ignore", r"re:.*down_proj$", "--ignore",
+                     "re:.*nomatch.*", "--ignore", "model.layers.0.self_attn.q_proj")
+        self.assertIn("nomatch", result.stdout + result.stderr)
+        types = {name: t[0] for name, t in read_safetensors(out / "model.safetensors").items()}
+        self.assertEqual(types["model.layers.1.mlp.down_proj.weight"], "BF16")
+        self.assertEqual(types["model.layers.0.self_attn.q_proj.weight"], "BF16")
+        self.assertEqual(types["model.layers.1.self_attn.q_proj.weight"], "F8_E4M3")
+        self.assertEqual(types["lm_head.weight"], "BF16")
+        run("logits", out, "--ids", "9,8,7", "--out", self.folder / "b")
+        bad = run("quantize", self.model, self.folder / "bad", "--scheme", "fp8", "--ignore", "re:(", code=1)
+        self.assertIn("re:(", bad.stderr)
+
+    def test_output_is_whole_or_absent(self):
+        model = self.copy_model()
+        self.assertIn("OUT", run("quantize", model, model, "--scheme", "fp8", code=1).stderr.upper())
+        run("quantize", model, model / "inside", "--scheme", "fp8", code=1)
+        full = self.folder / "full"
+        full.mkdir()
+        (full / "precious").write_text("x")
+        run("quantize", model, full, "--scheme", "fp8", code=1)
+        self.assertEqual([p.name for p in full.iterdir()], ["precious"])
+        self.assertIn("known", run("quantize", model, self.folder / "o", "--scheme", "fp9", code=1).stderr.lower())
+        # A NaN in a weight names the tensor, and nothing is left behind.
+        weights = model / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        size = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + size])
+        begin = 8 + size + header["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0]
+        data[begin:begin + 2] = b"\xc0\x7f"
+        weights.write_bytes(data)
+        self.assertIn("model.layers.1.mlp.up_proj.weight", run("quantize", model, self.folder / "o", "--scheme", "fp8", code=1).stderr)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["copy", "full"])
+
+
+class BadModels(Case):
+    def check(self, model, *words):
+        for command in (["inspect", model], ["logits", model, "--ids", "5", "--out", self.folder / "x"], ["bench", model]):
+            result = run(*command, code=1)
+            for word in words:
+                self.assertIn(word, result.stderr)
+            self.assertLess(len(result.stderr.splitlines()), 8, result.stderr)
+
+    def test_missing_folder(self):
+        self.check(self.folder / "missing", "missing")
+
+    def test_unsupported_model_type_names_the_supported_ones(self):
+        model = self.copy_model()
+        self.change_config(model, model_type="mamba2", architectures=["Mamba2ForCausalLM"])
+        self.check(model, "mamba2", "llama", "qwen3")
+
+    def test_truncated_weights(self):
+        model = self.copy_model()
+        data = (model / "model.safetensors").read_bytes()
+        (model / "model.safetensors").write_bytes(data[:-100])
+        self.check(model, "model.safetensors")
+
+    def test_missing_tensor_and_wrong_shape(self):
+        model = self.copy_model()
+        self.change_config(model, num_hidden_layers=4)
+        result = run("logits", model, "--ids", "5", "--out", self.folder / "x", code=1)
+        self.assertIn("model.layers.3.", result.stderr)
+        self.change_config(model, num_hidden_layers=3, intermediate_size=128)
+        result = run("logits", model, "--ids", "5", "--out", self.folder / "x", code=1)
+        self.assertIn("mlp", result.stderr)
+
+    def test_json_errors_are_json(self):
+        result = run("inspect", self.folder / "missing", "--json", code=1)
+        self.assertTrue(json.loads(result.stdout)["error"]["what"])
+
+
+class Inspect(Case):
+    def test_plan_dataflow_and_hardware(self):
+        text = run("inspect", self.model, "--quantization", "fp8", "--dataflow", "--hardware", "--tensors").stdout
+        for word in ("fp8_e4m3 per row", "silu_gate", "attention", "lm_head", "KV", "Hardware", "BF16 dot product"):
+            self.assertIn(word, text)
+        out = json.loads(run("inspect", self.model, "--quantization", "int8", "--dataflow", "--json").stdout)
+        self.assertEqual(out["scheme"], "int8")
+        self.assertEqual(len(out["dataflow"]), 3)
+        self.assertGreater(out["memory"]["kv_bytes_per_token"], 0)
+
+    def test_forced_isa(self):
+        for isa in ("reference", "avx2"):
+            out = json.loads(run("inspect", self.model, "--quantization", "fp8", "--dataflow", "--isa", isa, "--json").stdout)
+            kernels = {o["kernel"].split("/")[0] for o in out["dataflow"][0]}
+            self.assertEqual(kernels, {isa})
+        self.assertIn("avx512", run("bench", self.model, "--isa", "mmx", code=1).stderr)
+
+
+class Bench(Case):
+    def test_keys(self):
+        out = json.loads(run("bench", self.model, "--quantization", "fp8", "--prompt", "32", "--generate", "4",
+                             "--repeat", "2", "--json").stdout)
+        for kind in ("prefill", "decode"):
+            for key in ("tokens_per_second", "roofline_share", "spread"):
+                self.assertIn(key, out[kind])
+            self.assertGreater(out[kind]["tokens_per_second"], 0)
+
+
+if __name__ == "__main__":
+    OCTAVO, DATA = sys.argv[1], pathlib.Path(sys.argv[2])
+    unittest.main(argv=sys.argv[:1])
