@@ -4,7 +4,7 @@
 //   F, I, M                 16 floats, 16 integers, 16 conditions; + - * / on F, + - & | on I are lane-wise
 //   load, load_first        16 floats; the first n floats and zeros (n = 0..16)
 //   store, store_first      likewise
-//   first_lanes(n)          the condition "lane < n"
+//   first_lanes(n), within(a, b)     the conditions "lane < n" and "a <= lane < b"
 //   keep(m, x), select(m, a, b)      x or zero; a or b
 //   fma(a, b, c)            a x b + c with one rounding
 //   sum_lanes(F)            lane[l] + lane[l + 8], then + 4, + 2, + 1 (kernels/producers.h)

@@ -24,6 +24,12 @@ OCTAVO_INLINE M first_lanes(int64_t n) {
           _mm256_cmpgt_epi32(count, _mm256_set_epi32(15, 14, 13, 12, 11, 10, 9, 8))};
 }
 
+// The condition "begin <= lane < end", for 0 <= begin, end <= 16.
+OCTAVO_INLINE M within(int begin, int end) {
+  const M inside = first_lanes(end), before = first_lanes(begin);
+  return {_mm256_andnot_si256(before.lo, inside.lo), _mm256_andnot_si256(before.hi, inside.hi)};
+}
+
 OCTAVO_INLINE F load(const float* p) {
   return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
 }

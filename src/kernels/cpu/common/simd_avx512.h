@@ -23,6 +23,11 @@ OCTAVO_INLINE M first_lanes(int64_t n) {
   return static_cast<M>(_bzhi_u32(0xFFFFu, static_cast<unsigned>(n)));
 }
 
+// The condition "begin <= lane < end", for 0 <= begin, end <= 16.
+OCTAVO_INLINE M within(int begin, int end) {
+  return static_cast<M>(first_lanes(end) & ~first_lanes(begin));
+}
+
 OCTAVO_INLINE F load(const float* p) {
   return _mm512_loadu_ps(p);
 }
