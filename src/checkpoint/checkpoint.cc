@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_extras.h"
 #include "checkpoint/dialect.h"
 #include "checkpoint/gguf.h"
+#include "checkpoint/model_config_keys.h"
 #include "checkpoint/safetensors.h"
 #include "numerics/bits.h"
 
@@ -102,7 +103,7 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
     if (!std::filesystem::is_regular_file(config_path, ignored)) return fail(no_model(path));
     OCTAVO_ASSIGN(const std::string text, read_text_file(config_path, kMaxConfigBytes));
     OCTAVO_ASSIGN(state.config, parse_model_config(text, config_path.string()));
-    OCTAVO_ASSIGN(config_json, parse_json(text, config_path.string()));
+    OCTAVO_ASSIGN(config_json, parse_config_json(text, config_path.string()));
     OCTAVO_TRY(refuse_separate_quantization(path, config_json));
     OCTAVO_ASSIGN(state.generation, read_generation(path, state.config));
     OCTAVO_ASSIGN(state.tensors, open_safetensors(path));

@@ -5,7 +5,7 @@
 namespace octavo {
 
 Result<GenerationConfig> parse_generation_config(std::string_view json, std::string_view where) {
-  OCTAVO_ASSIGN(const Json root, parse_json(json, where, {.max_depth = 32, .max_bytes = size_t{4} << 20}));
+  OCTAVO_ASSIGN(const Json root, parse_config_json(json, where));
   if (!root.is_object()) return fail({.what = "generation config is not a JSON object", .where = std::string(where)});
   const ConfigKeys keys(root, std::string(where));
   GenerationConfig config;

@@ -235,7 +235,7 @@ const std::vector<std::string>& supported_model_types() {
 }
 
 Result<ModelConfig> parse_model_config(std::string_view json, std::string_view where) {
-  OCTAVO_ASSIGN(const Json root, parse_json(json, where, {.max_depth = 32, .max_bytes = size_t{32} << 20}));
+  OCTAVO_ASSIGN(const Json root, parse_config_json(json, where));
   if (!root.is_object()) return fail({.what = "config is not a JSON object", .where = std::string(where)});
   const Json& object = text_model(root);
   const ConfigKeys keys(object, &object == &root ? std::string(where) : fmt::format("{}, text_config", where));

@@ -7,6 +7,24 @@
 namespace octavo {
 namespace {
 
+constexpr size_t kMaxConfigBytes = size_t{32} << 20, kMaxConfigKeys = 10000;
+
+// Members of all objects together: each has one ':' outside of strings.
+size_t count_keys(std::string_view text) {
+  size_t keys = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (in_string && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && text[i] == ':') {
+      ++keys;
+    }
+  }
+  return keys;
+}
+
 // An integer, also where it is written as 4096.0.
 std::optional<int64_t> as_integer(const Json& value) {
   if (value.is_number_unsigned()) {
@@ -23,6 +41,15 @@ std::optional<int64_t> as_integer(const Json& value) {
 }
 
 }  // namespace
+
+Result<Json> parse_config_json(std::string_view text, std::string_view where) {
+  if (const size_t keys = count_keys(text); keys > kMaxConfigKeys)
+    return fail({.what = "config has too many keys",
+                 .where = std::string(where),
+                 .found = fmt::format("{}", keys),
+                 .expected = fmt::format("at most {}", kMaxConfigKeys)});
+  return parse_json(text, where, {.max_depth = 32, .max_bytes = kMaxConfigBytes});
+}
 
 const Json* ConfigKeys::find(std::string_view key) const {
   const auto at = object_.find(std::string(key));

@@ -12,6 +12,10 @@
 
 namespace octavo {
 
+// parse_json() for config files: small ones only. Json looks keys up one after the other, so that an object of a
+// hundred thousand keys would take minutes to build.
+Result<Json> parse_config_json(std::string_view text, std::string_view where);
+
 // One JSON object of a config and its name in errors. `null` reads as absent unless said otherwise.
 class ConfigKeys {
  public:

@@ -17,6 +17,12 @@ std::filesystem::path without_slash(const std::filesystem::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+// Absolute, with links resolved as far as the path exists.
+std::filesystem::path resolved(const std::filesystem::path& path, std::error_code& error) {
+  const auto absolute = std::filesystem::absolute(without_slash(path), error);
+  return error ? std::filesystem::path() : std::filesystem::weakly_canonical(absolute, error);
+}
+
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& folder) {
   const auto [rest, unused] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   return rest == folder.end();
@@ -26,10 +32,10 @@ bool is_inside(const std::filesystem::path& path, const std::filesystem::path& f
 
 Result<void> check_output(const std::filesystem::path& model, const std::filesystem::path& out) {
   std::error_code error;
-  const auto target = std::filesystem::weakly_canonical(without_slash(out), error);
+  const auto target = resolved(out, error);
   if (error || target.empty())
     return fail({.what = "output folder has a bad path", .where = out.string(), .found = error.message()});
-  const auto source = std::filesystem::weakly_canonical(without_slash(model), error);
+  const auto source = resolved(model, error);
   if (target == source)
     return fail(
         {.what = "output and model are the same", .where = out.string(), .remedy = "choose another output folder"});

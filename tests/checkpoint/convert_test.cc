@@ -170,6 +170,18 @@ TEST_F(Output, WhereAModelMayBeWritten) {
   expect("model", "no/new", "does not exist");
 }
 
+TEST_F(Output, RelativePaths) {
+  const auto in_the_folder = [&] {
+    std::filesystem::current_path(folder.path());
+    const bool refused =
+        !check_output("model", "model") && !check_output("model", "./model/new") && !check_output("model", "full");
+    auto output = OutputFolder::create("model", "new");
+    const bool made = output && output->finish() && std::filesystem::is_directory("new");
+    std::_Exit(refused && made ? 0 : 1);
+  };
+  EXPECT_EXIT(in_the_folder(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Output, AppearsWholeOrNotAtAll) {
   {
     auto output = OutputFolder::create(folder / "model", folder / "empty");

@@ -206,6 +206,9 @@ TEST(ModelConfig, NotAConfig) {
   expect_refused("[]", "not a JSON object");
   expect_refused(std::string(100000, '['), "nested");
   expect_refused(R"({"model_type":7})", "model_type");
+  std::string many = R"({"model_type":"llama")";
+  for (int i = 0; i < 200000; ++i) many += ",\"" + std::to_string(i) + "\":0";
+  expect_refused(many + "}", "too many keys");  // at once, not after minutes
 }
 
 TEST(GenerationConfig, Values) {

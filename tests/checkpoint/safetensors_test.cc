@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 
 #include "checkpoint/container_support.h"
 #include "numerics/minifloat.h"
@@ -129,15 +129,13 @@ TEST(Safetensors, MillionEmptyTensorsLoadQuickly) {
   ASSERT_LT(header.size(), kMaxSafetensorsHeader);
   const TemporaryFolder folder;
   write_bytes(folder / "model.safetensors", safetensors_bytes(header));
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // processor time: other programs do not count
   const auto reader = open_safetensors(folder.path());
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(reader) << reader.error().message();
   EXPECT_EQ((*reader)->entries().size(), 1000000u);
   EXPECT_NE((*reader)->find("t777777"), nullptr);
-#ifdef __OPTIMIZE__
-  EXPECT_LT(seconds.count(), 4.0);
-#endif
+  EXPECT_LT(seconds, 20.0);  // 1.2 with optimization; a sanitizer build needs more
 }
 
 class Shards : public ::testing::Test {
