@@ -282,6 +282,10 @@ void run(const AttentionCall& call, ThreadPool& pool, Scratch& scratch) {
 
 }  // namespace
 
+namespace avx2 {
+extern const AttentionKernel kAttentionAvx2;
+const AttentionKernel kAttentionAvx2{"avx2/fma", Isa::kAvx2, accepts_any, run<kAttentionRows, kProducerRows>};
+}  // namespace avx2
 namespace avx512 {
 extern const AttentionKernel kAttentionAvx512;
 const AttentionKernel kAttentionAvx512{"avx512/fma", Isa::kAvx512, accepts_any, run<kAttentionRows, kProducerRows>};

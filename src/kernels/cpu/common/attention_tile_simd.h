@@ -2,11 +2,11 @@
 // tile a few at a time. Written for any vector width and for both arithmetics (Fma, Dot): A::kTokens elements make one
 // step.
 //
-// The includer's kv_lines_*.h defines the arithmetics, the page decoders (with_lines), and how many accumulators fit
-// its registers: kTileRows rows x kTileCols registers of 16 columns.
+// kv_lines_*.h says how many accumulators fit the registers: kTileRows rows x kTileCols registers of 16 columns.
 #pragma once
 
 #include "kernels/cpu/common/attention_softmax_simd.h"
+#include "kernels/cpu/common/kv_lines.h"
 
 namespace octavo {
 namespace {
