@@ -1,0 +1,36 @@
+// How a plan is written down in a checkpoint: which dialect can say it, its quantization_config, the scale tensors.
+// Include only in .cc files: it brings the JSON library.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/tensor.h"
+#include "precision/plan.h"
+
+namespace octavo {
+
+// "fp8" for plans of 128x128-like blocks or of one scale per tensor, "compressed-tensors" for everything else; or the
+// asked one. Error: unknown dialect, or a module whose formats the asked dialect cannot express.
+Result<std::string> choose_dialect(std::string_view asked, const PrecisionPlan& plan,
+                                   const std::vector<LinearModule>& modules);
+
+// The quantization_config object. Ignored modules are listed by their full names. The plan is one that
+// choose_dialect() accepted.
+Json write_quantization_config(std::string_view dialect, const PrecisionPlan& plan,
+                               const std::vector<LinearModule>& modules);
+
+// The scale tensor of a [rows, cols] weight: FP32.
+struct ScaleTensor {
+  std::string name;
+  Shape shape;
+};
+ScaleTensor scale_tensor(std::string_view dialect, const LinearModule& module, const TensorFormat& weight);
+
+// What other engines will refuse or do with such a checkpoint.
+std::vector<std::string> portability_notes(const PrecisionPlan& plan, const std::vector<LinearModule>& modules);
+
+}  // namespace octavo

@@ -1,0 +1,56 @@
+// Quantizes a checkpoint on disk into a new folder that other engines load: streamed, with bounded memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "precision/plan.h"
+
+namespace octavo {
+
+struct QuantizeOptions {
+  PlanRequest plan;     // a scheme, ignore and override rules; the KV cache is chosen when the model runs
+  std::string dialect;  // "fp8", "compressed-tensors"; empty: the one that suits the scheme
+  int threads = 1;
+  int64_t shard_bytes = 5'000'000'000;  // model.safetensors becomes shards and an index beyond this
+};
+
+struct QuantizeProgress {
+  int64_t bytes_done = 0, bytes_total = 0;  // of the source's tensors
+  std::string_view tensor;                  // the one at work
+};
+
+struct QuantizeSummary {
+  struct Tensor {
+    std::string name;
+    TensorFormat format;
+    double error;  // relative RMS: sqrt(sum (stored - source)^2 / sum source^2)
+  };
+  std::string dialect;
+  PrecisionPlan plan;
+  std::vector<Tensor> quantized;              // in order of use
+  int64_t tensors_kept = 0;                   // copied as they were
+  int64_t bytes_before = 0, bytes_after = 0;  // of tensor data
+  double mean_error = 0, worst_error = 0;     // over `quantized`
+  std::string worst_tensor;
+  std::vector<std::string> copied_files;
+  std::vector<std::string> notes;  // rules that matched nothing, what other engines will refuse
+};
+
+// Writes model.safetensors (or shards), config.json with every key of the source's and a quantization_config, and
+// copies of the tokenizer and the other companions. `out` appears when it is complete, or not at all.
+//
+// With one scale per tensor, q, k and v share it, and so do gate and up: engines that fuse them would otherwise
+// requantize. Weights keep their names; scales are FP32. A NaN or infinity in a weight to be quantized is an error.
+// `progress` is called from one thread at a time.
+Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& out,
+                                            const QuantizeOptions& options,
+                                            const std::function<void(const QuantizeProgress&)>& progress = {});
+
+}  // namespace octavo
