@@ -24,7 +24,7 @@ constexpr int64_t kSlabBytes = int64_t{1} << 20;  // of a source quantized at a 
 
 // One weight to quantize.
 struct Job {
-  const LinearModule* module;
+  const LinearModule* module = nullptr;
   TensorFormat format;
   ScaleTensor scale;
   std::string fused;  // modules with the same text share a per-tensor scale
@@ -132,7 +132,10 @@ Result<void> Quantizer::plan_jobs() {
                    .where = module.name,
                    .found = format.describe(),
                    .remedy = "leave lm_head out of the overrides"});
-    jobs_.push_back({&module, format, {}, fused_group(module, format)});
+    Job& job = jobs_.emplace_back();
+    job.module = &module;
+    job.format = format;
+    job.fused = fused_group(module, format);
   }
   if (jobs_.empty())
     return fail({.what = "the scheme quantizes no weight of this model",
