@@ -1,0 +1,145 @@
+// A linear layer with random contents, and its outputs on any row of linear.inc.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "formats/tensor.h"
+#include "kernels/linear.h"
+#include "numerics/bits.h"
+
+namespace octavo::testing {
+
+// Random codes and scales of any format: every code occurs, NaN only where asked for.
+inline Matrix random_matrix(const TensorFormat& format, int64_t rows, int64_t cols, Random& random) {
+  Matrix out{.format = format, .rows = rows, .cols = cols, .codes = {}, .scales = {}};
+  out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows, cols)));
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (element_bits(format.element) == 8) {
+      auto code = static_cast<uint8_t>(random.below(256));
+      if (format.element == ElementType::kE4m3 && (code & 0x7F) == 0x7F) code ^= 1;
+      out.codes.data()[at] = std::byte{code};
+    } else {
+      store_element(format.element, out.codes.data(), at, random.normal());
+    }
+  }
+  if (format.scaled())
+    for (int64_t i = 0; i < format.scale_rows(rows) * format.scale_cols(cols); ++i)
+      out.scales.push_back(std::exp2(random.uniform(-9.0f, -3.0f)));
+  return out;
+}
+
+struct LinearProblem {
+  LinearKey key;
+  std::vector<Matrix> slabs;  // stacked along rows, each but the last a multiple of 32 rows
+  Matrix input;
+  std::vector<float> bias;      // [N] or empty
+  std::vector<float> previous;  // [M, N] or empty: accumulate
+};
+
+inline LinearProblem make_problem(const TensorFormat& weight, const TensorFormat& activation, int64_t m,
+                                  std::vector<int64_t> slab_rows, int64_t k, uint64_t seed) {
+  Random random(seed);
+  LinearProblem out{.key = {.weight = weight, .activation = activation, .cols = k}};
+  for (const int64_t rows : slab_rows) {
+    out.slabs.push_back(random_matrix(weight, rows, k, random));
+    out.key.rows += rows;
+  }
+  out.input = random_matrix(activation, m, k, random);
+  return out;
+}
+
+inline void add_bias_and_residual(LinearProblem& problem, uint64_t seed) {
+  Random random(seed);
+  for (int64_t i = 0; i < problem.key.rows; ++i) problem.bias.push_back(random.normal());
+  for (int64_t i = 0; i < problem.key.rows * problem.input.rows; ++i) problem.previous.push_back(random.normal());
+}
+
+inline Activation to_activation(const Matrix& input, int64_t row0, int64_t rows, ActivationBuffer& buffer) {
+  const float stored = input.format.granularity == Granularity::kTensor ? input.scales[0] : 1.0f;
+  const Activation out = buffer.resize(input.format, rows, input.cols, stored);
+  const int64_t bytes = input.format.element_bytes(1, input.cols), groups = input.format.scale_cols(input.cols);
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(out.row(r), input.codes.data() + (row0 + r) * bytes, static_cast<size_t>(bytes));
+    if (input.format.granularity == Granularity::kRow || input.format.granularity == Granularity::kBlock)
+      for (int64_t g = 0; g < groups; ++g)
+        out.scales[r * groups + g] = input.scales[static_cast<size_t>((row0 + r) * groups + g)];
+  }
+  return out;
+}
+
+inline PackedLinear pack(const LinearKernel& kernel, const LinearProblem& problem) {
+  EXPECT_EQ(kernel.accepts(problem.key), "") << kernel.name;
+  PackedLinear packed = kernel.allocate(problem.key);
+  packed.kernel = &kernel;
+  int64_t row = 0;
+  for (const Matrix& slab : problem.slabs) {
+    kernel.pack(packed, row, slab.view());
+    row += slab.rows;
+  }
+  if (!problem.bias.empty()) {
+    packed.bias = AlignedArray<float>(problem.bias.size());
+    std::copy(problem.bias.begin(), problem.bias.end(), packed.bias.begin());
+  }
+  return packed;
+}
+
+// Rows [row0, row0 + rows) of the outputs, [rows, N]. The rows of y are further apart than N, and what lies between
+// them must stay as it was.
+inline std::vector<float> outputs(const PackedLinear& packed, const LinearProblem& problem, int threads, int64_t row0,
+                                  int64_t rows) {
+  constexpr float kUntouched = -12345.0f;
+  const int64_t n = problem.key.rows, stride = n + 5;
+  std::vector<float> y(static_cast<size_t>(rows * stride), kUntouched);
+  for (int64_t i = 0; !problem.previous.empty() && i < rows * n; ++i)
+    y[static_cast<size_t>(i / n * stride + i % n)] = problem.previous[static_cast<size_t>(row0 * n + i)];
+  ThreadPool pool(threads);
+  Scratch scratch;
+  ActivationBuffer buffer;
+  packed.kernel->run({.weight = &packed,
+                      .input = to_activation(problem.input, row0, rows, buffer),
+                      .output = y.data(),
+                      .output_stride = stride,
+                      .accumulate = !problem.previous.empty()},
+                     pool, scratch);
+  std::vector<float> out;
+  for (int64_t r = 0; r < rows; ++r) {
+    out.insert(out.end(), y.begin() + r * stride, y.begin() + r * stride + n);
+    for (int64_t i = n; i < stride; ++i) EXPECT_EQ(y[static_cast<size_t>(r * stride + i)], kUntouched);
+  }
+  return out;
+}
+
+inline std::vector<float> outputs(const LinearKernel& kernel, const LinearProblem& problem, int threads = 1) {
+  return outputs(pack(kernel, problem), problem, threads, 0, problem.input.rows);
+}
+
+// Equal bits; any NaN equals any other.
+inline void expect_same_bits(const std::vector<float>& expected, const std::vector<float>& actual,
+                             const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size()) << what;
+  int64_t wrong = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (is_nan(expected[i]) ? is_nan(actual[i]) : float_bits(expected[i]) == float_bits(actual[i])) continue;
+    if (++wrong <= 3) ADD_FAILURE() << what << ": output " << i << " is " << actual[i] << " instead of " << expected[i];
+  }
+  EXPECT_EQ(wrong, 0) << what;
+}
+
+inline const LinearKernel& reference_row() {
+  return *linear_kernels()[0];
+}
+
+inline const LinearKernel* find_row(std::string_view name) {
+  for (const LinearKernel* row : linear_kernels())
+    if (row->name == name) return row;
+  return nullptr;
+}
+
+}  // namespace octavo::testing
