@@ -24,8 +24,8 @@ struct TensorEntry {
   Shape shape;
   std::string stored_type;     // "BF16", "F8_E4M3", "Q4_1"
   int64_t stored_bytes = 0;
-  std::filesystem::path file;
-  std::optional<TensorView> plain;  // set where the bytes are plain elements in hub order, mapped
+  std::filesystem::path file;       // relative to the model's folder
+  std::optional<TensorView> plain;  // set where the bytes are plain elements in hub order, mapped; may be unaligned
 };
 
 // Reads tensors of one container format. Implementations: safetensors (one file or an index), GGUF.
