@@ -86,11 +86,11 @@ std::string_view isa_name(Isa isa) {
 Result<Isa> isa_from_name(std::string_view name) {
   for (size_t i = 0; i < std::size(kNames); ++i)
     if (kNames[i] == name) return static_cast<Isa>(i);
-  return tl::unexpected(Error{.what = "unknown instruction set",
-                              .where = "--isa",
-                              .found = std::string(name),
-                              .expected = "reference, avx2, avx512 or avx512_bf16",
-                              .remedy = "leave it out to use the fastest"});
+  return fail({.what = "unknown instruction set",
+               .where = "--isa",
+               .found = std::string(name),
+               .expected = "reference, avx2, avx512 or avx512_bf16",
+               .remedy = "leave it out to use the fastest"});
 }
 
 const CpuFeatures& cpu_features() {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -92,14 +93,13 @@ inline PackedLinear pack(const LinearKernel& kernel, const LinearProblem& proble
 
 // Rows [row0, row0 + rows) of the outputs, [rows, N]. The rows of y are further apart than N, and what lies between
 // them must stay as it was.
-inline std::vector<float> outputs(const PackedLinear& packed, const LinearProblem& problem, int threads, int64_t row0,
-                                  int64_t rows) {
+inline std::vector<float> outputs(const PackedLinear& packed, const LinearProblem& problem, ThreadPool& pool,
+                                  int64_t row0, int64_t rows) {
   constexpr float kUntouched = -12345.0f;
   const int64_t n = problem.key.rows, stride = n + 5;
   std::vector<float> y(static_cast<size_t>(rows * stride), kUntouched);
   for (int64_t i = 0; !problem.previous.empty() && i < rows * n; ++i)
     y[static_cast<size_t>(i / n * stride + i % n)] = problem.previous[static_cast<size_t>(row0 * n + i)];
-  ThreadPool pool(threads);
   Scratch scratch;
   ActivationBuffer buffer;
   packed.kernel->run({.weight = &packed,
@@ -117,7 +117,8 @@ inline std::vector<float> outputs(const PackedLinear& packed, const LinearProble
 }
 
 inline std::vector<float> outputs(const LinearKernel& kernel, const LinearProblem& problem, int threads = 1) {
-  return outputs(pack(kernel, problem), problem, threads, 0, problem.input.rows);
+  ThreadPool pool(threads);
+  return outputs(pack(kernel, problem), problem, pool, 0, problem.input.rows);
 }
 
 // Equal bits; any NaN equals any other.
@@ -130,6 +131,25 @@ inline void expect_same_bits(const std::vector<float>& expected, const std::vect
     if (++wrong <= 3) ADD_FAILURE() << what << ": output " << i << " is " << actual[i] << " instead of " << expected[i];
   }
   EXPECT_EQ(wrong, 0) << what;
+}
+
+// The outputs of all rows taken in chunks of several sizes, on one to three threads, are those of one call.
+inline void expect_same_in_chunks(const LinearKernel& kernel, const LinearProblem& problem) {
+  const PackedLinear packed = pack(kernel, problem);
+  const int64_t rows = problem.input.rows;
+  ThreadPool one(1);
+  const std::vector<float> whole = outputs(packed, problem, one, 0, rows);
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    for (const int64_t chunk : {int64_t{1}, int64_t{7}, int64_t{64}, rows}) {
+      std::vector<float> pieces;
+      for (int64_t begin = 0; begin < rows; begin += chunk) {
+        const std::vector<float> piece = outputs(packed, problem, pool, begin, std::min(chunk, rows - begin));
+        pieces.insert(pieces.end(), piece.begin(), piece.end());
+      }
+      expect_same_bits(whole, pieces, fmt::format("{}: chunks of {}, {} threads", kernel.name, chunk, threads));
+    }
+  }
 }
 
 inline const LinearKernel& reference_row() {

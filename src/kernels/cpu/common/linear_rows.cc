@@ -17,5 +17,9 @@
                               }};                                                              \
   }
 
+OCTAVO_ROW(avx2, kLinearFma, kLinearFmaOps, "avx2/fma", Isa::kAvx2, accepts_fma)
+OCTAVO_ROW(avx2, kLinearInt8, kLinearInt8Ops, "avx2/int8", Isa::kAvx2, accepts_int8)
 OCTAVO_ROW(avx512, kLinearFma, kLinearFmaOps, "avx512/fma", Isa::kAvx512, accepts_fma)
+OCTAVO_ROW(avx512, kLinearInt8, kLinearInt8Ops, "avx512/vnni", Isa::kAvx512, accepts_int8)
+OCTAVO_ROW(avx512_bf16, kLinear, kLinearOps, "avx512_bf16/dot", Isa::kAvx512Bf16, accepts_bf16_dot)
 #undef OCTAVO_ROW
