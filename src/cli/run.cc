@@ -30,12 +30,13 @@ class RunCommand final : public Command {
     flags.option("max-tokens", generate_.max_tokens, "Most tokens of one answer");
     flags.option("temperature", generate_.sampling.temperature, "0 is greedy");
     flags.option("top-p", generate_.sampling.top_p, "Sample among the most likely tokens that sum to this probability");
-    flags.option("seed", generate_.sampling.seed, "Seed of the sampling");
+    flags.option("seed", seed_, "Seed of the sampling");
     flags.group("Options");
     output_.declare(flags);
   }
 
   Result<void> run() override {
+    generate_.sampling.seed = seed_;
     OCTAVO_TRY(check_sampling(generate_.sampling));
     if (generate_.max_tokens < 1)
       return fail({.what = "nothing to generate",
@@ -113,6 +114,7 @@ class RunCommand final : public Command {
   OutputOptions output_;
   GenerateOptions generate_;
   std::string prompt_, system_;
+  uint64_t seed_ = 0;
   bool raw_ = false;
   Json messages_ = Json::array();
 };
