@@ -103,6 +103,20 @@ bool macro_attribute(const MacroObject& macro, std::string_view name, Value* res
   return true;
 }
 
+bool number_attribute(const Value& number, std::string_view name, Value* result) {
+  const bool is_real = number.is(Kind::kFloat);
+  if (name == "real" || (name == "numerator" && !is_real)) {
+    *result = is_real ? number : Value::integer(number.as_integer());
+  } else if (name == "imag") {
+    *result = is_real ? Value::real(0) : Value::integer(0);
+  } else if (name == "denominator" && !is_real) {
+    *result = Value::integer(1);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 // Python's getattr; false where it raises AttributeError.
 bool find_attribute(const Value& object, std::string_view name, Value* result) {
   if (is_unsafe_attribute(object, name)) {
@@ -124,6 +138,10 @@ bool find_attribute(const Value& object, std::string_view name, Value* result) {
       if (name != "cycle" && name != "changed") return false;
       *result = bind_method(object, name, name == "cycle" ? loop_cycle : loop_changed);
       return true;
+    case Kind::kBool:
+    case Kind::kInt:
+    case Kind::kFloat:
+      return number_attribute(object, name, result);
     case Kind::kMacro:
       return macro_attribute(object.as<MacroObject>(), name, result);
     case Kind::kCycler: {

@@ -34,14 +34,14 @@ Value Interpreter::filter(const std::string& name, const Value& input, const Arg
   const NativeFunction function = find_filter(name);
   if (function == nullptr) {
     if (is_unsupported_filter(name)) raise(fmt::format("the filter '{}' is not supported", name));
-    raise(fmt::format("No filter named {} found.", repr_of_text(name)));
+    raise(fmt::format("No filter named {}.", repr_of_text(name)));
   }
   return function(*this, input, arguments);
 }
 
 bool Interpreter::test(const std::string& name, const Value& input, const Arguments& arguments) {
   const TestFunction function = find_test(name);
-  if (function == nullptr) raise(fmt::format("No test named {} found.", repr_of_text(name)));
+  if (function == nullptr) raise(fmt::format("No test named {}.", repr_of_text(name)));
   return function(input, arguments);
 }
 

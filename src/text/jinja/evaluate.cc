@@ -1,6 +1,7 @@
 // Evaluating expressions and assigning to targets.
 #include <fmt/format.h>
 
+#include "text/jinja/builtins.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/interpreter_level.h"
 #include "text/jinja/operators.h"
@@ -178,6 +179,7 @@ Value Interpreter::evaluate_filter(const Expression& node, const ActivationPtr& 
   }
   const Arguments arguments = evaluate_arguments(*node.arguments, activation);
   position_ = node.position;
+  if (!has_filter(node.name)) raise(fmt::format("No filter named {} found.", repr_of_text(node.name)));
   return filter(node.name, input, arguments);
 }
 
@@ -185,6 +187,7 @@ Value Interpreter::evaluate_test(const Expression& node, const ActivationPtr& ac
   const Value input = evaluate(*node.children[0], activation);
   const Arguments arguments = evaluate_arguments(*node.arguments, activation);
   position_ = node.position;
+  if (!has_test(node.name)) raise(fmt::format("No test named {} found.", repr_of_text(node.name)));
   return Value::boolean(test(node.name, input, arguments));
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "text/jinja/budget.h"
 #include "text/jinja/syntax_nodes.h"
@@ -26,11 +27,11 @@ struct Spelling {
   Operator op;
 };
 
-const Spelling* find_operator(const Token& token, std::initializer_list<Spelling> choices) {
-  if (token.type != TokenType::kOperator) return nullptr;
+std::optional<Operator> find_operator(const Token& token, std::initializer_list<Spelling> choices) {
+  if (token.type != TokenType::kOperator) return std::nullopt;
   for (const Spelling& choice : choices)
-    if (token.text == choice.text) return &choice;
-  return nullptr;
+    if (token.text == choice.text) return choice.op;
+  return std::nullopt;
 }
 
 std::string_view kind_name(Node kind) {
@@ -84,15 +85,15 @@ ExpressionPtr ExpressionParser::comparison() {
   ExpressionPtr first = sum();
   ExpressionPtr node;
   while (true) {
-    const Spelling* found = find_operator(tokens_.current(), {{"==", Operator::kEqual},
-                                                              {"!=", Operator::kNotEqual},
-                                                              {"<", Operator::kLess},
-                                                              {"<=", Operator::kLessEqual},
-                                                              {">", Operator::kGreater},
-                                                              {">=", Operator::kGreaterEqual}});
+    const auto found = find_operator(tokens_.current(), {{"==", Operator::kEqual},
+                                                         {"!=", Operator::kNotEqual},
+                                                         {"<", Operator::kLess},
+                                                         {"<=", Operator::kLessEqual},
+                                                         {">", Operator::kGreater},
+                                                         {">=", Operator::kGreaterEqual}});
     Operator op = Operator::kIn;
-    if (found != nullptr) {
-      op = found->op;
+    if (found) {
+      op = *found;
       tokens_.next();
     } else if (tokens_.at_name("not") && tokens_.look().is_name("in")) {
       op = Operator::kNotIn;
@@ -113,11 +114,9 @@ ExpressionPtr ExpressionParser::comparison() {
 
 ExpressionPtr ExpressionParser::sum() {
   ExpressionPtr left = concatenation();
-  while (const Spelling* found =
-             find_operator(tokens_.current(), {{"+", Operator::kAdd}, {"-", Operator::kSubtract}})) {
-    const Operator op = found->op;
+  while (const auto found = find_operator(tokens_.current(), {{"+", Operator::kAdd}, {"-", Operator::kSubtract}})) {
     tokens_.next();
-    left = make_binary(Node::kBinary, op, std::move(left), concatenation());
+    left = make_binary(Node::kBinary, *found, std::move(left), concatenation());
   }
   return left;
 }
@@ -133,13 +132,12 @@ ExpressionPtr ExpressionParser::concatenation() {
 
 ExpressionPtr ExpressionParser::product() {
   ExpressionPtr left = power();
-  while (const Spelling* found = find_operator(tokens_.current(), {{"*", Operator::kMultiply},
-                                                                   {"/", Operator::kDivide},
-                                                                   {"//", Operator::kFloorDivide},
-                                                                   {"%", Operator::kModulo}})) {
-    const Operator op = found->op;
+  while (const auto found = find_operator(tokens_.current(), {{"*", Operator::kMultiply},
+                                                              {"/", Operator::kDivide},
+                                                              {"//", Operator::kFloorDivide},
+                                                              {"%", Operator::kModulo}})) {
     tokens_.next();
-    left = make_binary(Node::kBinary, op, std::move(left), power());
+    left = make_binary(Node::kBinary, *found, std::move(left), power());
   }
   return left;
 }

@@ -111,6 +111,10 @@ Value strftime_now(Interpreter& interpreter, const Value&, const Arguments& argu
   return Value::string(std::move(text));
 }
 
+Value lipsum(Interpreter&, const Value&, const Arguments&) {
+  raise("lipsum is not supported in chat templates");
+}
+
 constexpr Builtin kGlobals[] = {
     {"range", range},
     {"namespace", make_namespace},
@@ -119,6 +123,7 @@ constexpr Builtin kGlobals[] = {
     {"joiner", joiner},
     {"raise_exception", raise_exception},
     {"strftime_now", strftime_now},
+    {"lipsum", lipsum},
 };
 
 }  // namespace

@@ -244,14 +244,20 @@ Interpreter::Flow Interpreter::run_filter_block(const FilterBlockStatement& node
   const Flow flow = capture(node.body, activation, &text);
   if (flow != Flow::kNext) return flow;
   const Value input = Value::string(std::move(text));
-  output_->append(to_text(evaluate_filter(*node.filter, activation, &input)));
+  append_block(evaluate_filter(*node.filter, activation, &input));
   leave(node.scope, activation);
   return Flow::kNext;
 }
 
+// What filter and call blocks give is written as it is: jinja2 joins it with the rest of the text.
+void Interpreter::append_block(const Value& value) {
+  if (!value.is_string()) raise(fmt::format("sequence item 0: expected str instance, {} found", type_name(value)));
+  output_->append(value.text());
+}
+
 void Interpreter::run_call_block(const CallBlockStatement& node, const ActivationPtr& activation) {
   const Value caller = Value::object(Kind::kMacro, std::make_shared<MacroObject>(&node.macro, activation));
-  output_->append(to_text(evaluate_call(*node.call, activation, &caller)));
+  append_block(evaluate_call(*node.call, activation, &caller));
 }
 
 }  // namespace octavo::jinja

@@ -71,6 +71,7 @@ class Interpreter {
   Flow run_filter_block(const FilterBlockStatement& node, const ActivationPtr& activation);
   void run_set(const SetStatement& node, const ActivationPtr& activation);
   void run_call_block(const CallBlockStatement& node, const ActivationPtr& activation);
+  void append_block(const Value& value);
   void enter(const Scope& scope, const ActivationPtr& activation);
   void leave(const Scope& scope, const ActivationPtr& activation);
   // Runs statements with their output going to a string.

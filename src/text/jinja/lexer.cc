@@ -125,7 +125,7 @@ class Lexer {
       take_close(signed_end ? i - 1 : i, '#', true);
       return;
     }
-    fail_at(tag, "Missing end of comment tag");
+    if (position_ < source_.size()) fail_at(tag, "Missing end of comment tag");
   }
 
   // {% raw %} ... {% endraw %}; false when the tag is another one.
@@ -150,7 +150,9 @@ class Lexer {
       add_data(i, end_of_text(i, end, sign, false));
       return true;
     }
-    fail_at(tag, "Missing end of raw directive");
+    if (i < source_.size()) fail_at(tag, "Missing end of raw directive");
+    position_ = i;
+    return true;
   }
 
   void lex_code(size_t tag, TokenType end) {

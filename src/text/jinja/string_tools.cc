@@ -23,7 +23,7 @@ std::vector<std::string> split_spaces(std::string_view text, int64_t limit) {
   };
   for (size_t i = skip(0, true); i < text.size(); i = skip(i, true)) {
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(strip(text.substr(i), nullptr, false, true));
+      parts.emplace_back(text.substr(i));
       break;
     }
     const size_t end = skip(i, false);
@@ -45,7 +45,7 @@ std::vector<std::string> split_spaces_from_right(std::string_view text, int64_t 
   };
   for (size_t i = skip(text.size(), true); i > 0; i = skip(i, true)) {
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(strip(text.substr(0, i), nullptr, true, false));
+      parts.emplace_back(text.substr(0, i));
       break;
     }
     const size_t begin = skip(i, false);
