@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/request.h"
+
 namespace octavo {
 namespace {
 
@@ -16,41 +18,57 @@ int64_t common_prefix(std::span<const TokenId> held, std::span<const TokenId> pr
   return std::mismatch(held.begin(), held.begin() + limit, prompt.begin()).first - held.begin();
 }
 
+Result<AnswerRules> answer_rules(const Model& model, std::span<const TokenId> prompt, const GenerateOptions& options) {
+  const int64_t context = model.config().context_length(), length = static_cast<int64_t>(prompt.size());
+  if (prompt.empty()) return fail({.what = "the prompt is empty", .remedy = "give at least one token"});
+  if (length >= context)
+    return fail({.what = "the prompt leaves no room for an answer",
+                 .found = fmt::format("{} tokens", length),
+                 .expected = fmt::format("at most {}, one less than the model's context", context - 1),
+                 .remedy = "shorten the prompt"});
+  OCTAVO_TRY(check_sampling(options.sampling, static_cast<int64_t>(model.tokenizer().vocab_size())));
+  AnswerRules rules{.max_tokens = std::min(options.max_tokens, context - length),
+                    .min_tokens = options.min_tokens,
+                    .end_tokens = options.stop_token_ids,
+                    .stop = options.stop};
+  if (!options.ignore_end)
+    rules.end_tokens.insert(rules.end_tokens.end(), model.end_tokens().begin(), model.end_tokens().end());
+  return rules;
+}
+
 }  // namespace
 
 Result<GenerateResult> generate(Model& model, Sequence& sequence, std::span<const TokenId> prompt,
                                 const GenerateOptions& options, FunctionRef<bool(std::string_view)> on_text) {
-  if (prompt.empty()) return fail({.what = "the prompt is empty", .remedy = "give at least one token"});
-  OCTAVO_TRY(check_sampling(options.sampling));
   const auto start = std::chrono::steady_clock::now();
+  OCTAVO_ASSIGN(AnswerRules rules, answer_rules(model, prompt, options));
   sequence.truncate(common_prefix(sequence.tokens(), prompt));
   OCTAVO_TRY(sequence.feed(prompt.subspan(static_cast<size_t>(sequence.length()))));
 
-  GenerateResult result{.finish_reason = "length", .prompt_tokens = static_cast<int64_t>(prompt.size())};
-  Sampler sampler(options.sampling);
-  StreamDecoder decoder(model.tokenizer());
-  const auto limit = static_cast<int64_t>(model.tokenizer().vocab_size());
+  GenerateResult result{.prompt_tokens = static_cast<int64_t>(prompt.size())};
+  const Tokenizer& tokenizer = model.tokenizer();
+  Sampler sampler(options.sampling, static_cast<int64_t>(tokenizer.vocab_size()), prompt);
+  SamplerScratch scratch;
+  const bool nothing = rules.max_tokens <= 0;
+  Answer answer(tokenizer, std::move(rules));
+  if (nothing) answer.finish("length");
   double first = 0;
-  bool wanted = true;
-  const auto emit = [&](std::string piece) {
-    if (piece.empty()) return;
-    result.text += piece;
-    wanted = on_text(piece) && wanted;
-  };
-  while (static_cast<int64_t>(result.tokens.size()) < options.max_tokens && wanted) {
-    const TokenId id = sampler.sample(sequence.logits(), limit);
+  while (!answer.finished()) {
+    const auto generated = answer.generated();
+    const auto id =
+        sampler.choose(sequence.logits(), static_cast<int64_t>(generated.size()), answer.banned(), nullptr, scratch);
+    if (!id) return fail({.what = "the model's logits are not finite"});
     if (first == 0) result.first_token_seconds = first = seconds_since(start);
-    if (!options.ignore_end && model.is_end(id)) {
-      result.finish_reason = "stop";
-      break;
-    }
-    result.tokens.push_back(id);
-    emit(decoder.push(id));
-    if (sequence.length() >= model.config().context_length()) break;
-    if (static_cast<int64_t>(result.tokens.size()) < options.max_tokens) OCTAVO_TRY(sequence.feed({&id, 1}));
+    sampler.count(*id);
+    answer.push(*id);
+    AnswerPiece piece = answer.take();
+    result.tokens.insert(result.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    result.text += piece.text;
+    if (!piece.text.empty() && !on_text(piece.text)) answer.finish("abort");
+    if (!answer.finished()) OCTAVO_TRY(sequence.feed({&*id, 1}));
   }
-  emit(decoder.finish());
-  const auto later = static_cast<double>(result.tokens.size()) - 1;
+  result.finish_reason = answer.finish_reason();
+  const auto later = static_cast<double>(answer.generated().size()) - 1;
   if (later > 0) result.seconds_per_token = (seconds_since(start) - first) / later;
   return result;
 }

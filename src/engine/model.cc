@@ -33,6 +33,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
                  .remedy = "leave --isa out to let Octavo choose"});
   model->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   if (options.text) OCTAVO_TRY(model->load_text(path));
+  model->find_end_tokens();
   OCTAVO_ASSIGN(model->decoder_, Decoder::load(model->checkpoint_, model->plan_, model->isa_, *model->pool_, progress));
   model->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return model;
@@ -61,14 +62,18 @@ PagePool Model::make_kv_cache(int64_t tokens) const {
 }
 
 Result<std::string> Model::render_chat(const Json& messages, bool add_generation_prompt) const {
+  return render_chat(messages, Json{{"add_generation_prompt", add_generation_prompt}});
+}
+
+Result<std::string> Model::render_chat(const Json& messages, const Json& more) const {
   if (!template_)
     return fail(
         {.what = "the model has no chat template",
          .where = checkpoint_.path().string(),
          .remedy = "give plain text with --prompt and --raw, or add chat_template.jinja to the model's folder"});
-  Json variables;
+  Json variables = more;
   variables["messages"] = messages;
-  variables["add_generation_prompt"] = add_generation_prompt;
+  variables.emplace("add_generation_prompt", true);
   variables["bos_token"] = chat_format_.bos_token;
   variables["eos_token"] = chat_format_.eos_token;
   variables["pad_token"] = chat_format_.pad_token;
@@ -77,12 +82,16 @@ Result<std::string> Model::render_chat(const Json& messages, bool add_generation
   return template_->render(variables, {}, std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
-bool Model::is_end(TokenId id) const {
-  const auto contains = [id](const std::vector<int64_t>& ids) {
-    return std::find(ids.begin(), ids.end(), id) != ids.end();
-  };
-  return contains(config().eos_token_ids) || contains(checkpoint_.generation_config().eos_token_ids) ||
-         (!chat_format_.eos_token.empty() && tokenizer_ && tokenizer_->token_id(chat_format_.eos_token) == id);
+void Model::find_end_tokens() {
+  std::vector<int64_t> ids = config().eos_token_ids;
+  const std::vector<int64_t>& more = checkpoint_.generation_config().eos_token_ids;
+  ids.insert(ids.end(), more.begin(), more.end());
+  if (!chat_format_.eos_token.empty() && tokenizer_)
+    if (const auto id = tokenizer_->token_id(chat_format_.eos_token)) ids.push_back(*id);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  std::erase_if(ids, [this](int64_t id) { return id < 0 || id >= config().vocab_size; });
+  end_tokens_.assign(ids.begin(), ids.end());
 }
 
 }  // namespace octavo

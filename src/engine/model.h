@@ -1,6 +1,7 @@
 // Model: a checkpoint made ready to run: plan, weights, tokenizer, chat template, threads.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -46,12 +47,18 @@ class Model {
 
   // The prompt of a conversation as the model's template spells it. Error where the model has no template.
   Result<std::string> render_chat(const Json& messages, bool add_generation_prompt = true) const;
+  // With further variables: an object of tools, add_generation_prompt (true where it is missing), and what else the
+  // template knows.
+  Result<std::string> render_chat(const Json& messages, const Json& variables) const;
   bool has_chat_template() const { return template_.has_value(); }
-  bool is_end(TokenId id) const;  // end-of-sequence tokens of config, generation_config and tokenizer
+  // End-of-sequence tokens of config, generation_config and tokenizer.
+  const std::vector<TokenId>& end_tokens() const { return end_tokens_; }
+  bool is_end(TokenId id) const { return std::binary_search(end_tokens_.begin(), end_tokens_.end(), id); }
 
  private:
   explicit Model(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
   Result<void> load_text(const std::filesystem::path& path);
+  void find_end_tokens();
 
   Checkpoint checkpoint_;
   PrecisionPlan plan_;
@@ -61,6 +68,7 @@ class Model {
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   ChatFormat chat_format_;
+  std::vector<TokenId> end_tokens_;  // in order
   double load_seconds_ = 0;
 };
 

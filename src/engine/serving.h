@@ -10,46 +10,42 @@
 #include <string>
 #include <vector>
 
+#include "engine/logprobs.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
+#include "engine/step.h"
 
 namespace octavo {
-
-using RequestId = uint64_t;
 
 // What a client asks for, checked by check_request().
 struct GenerationRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
-  int64_t max_tokens = 16;             // clamped to what the context holds
-  int64_t min_tokens = 0;              // no end token and no stop string before this many
-  std::vector<std::string> stop;       // stop strings; the text ends before the earliest match
+  int64_t max_tokens = 16;        // clamped to what the context holds
+  int64_t min_tokens = 0;         // no end token and no stop string before this many
+  std::vector<std::string> stop;  // stop strings; the text ends before the earliest match
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
-  int num_logprobs = -1;               // -1: none; 0: of the chosen token; n: and the n most likely
-  bool prompt_logprobs = false;        // also of the prompt's tokens (echo), with the same num_logprobs
-  std::string cache_salt;              // requests share cached prefixes only with equal salts
-  // A filter over the next token (constrained decoding): gets the tokens generated so far, marks what may follow.
-  // Null: everything. Deterministic; called on the engine's thread.
+  int num_logprobs = -1;         // -1: none; 0: of the chosen token; n: and the n most likely
+  bool prompt_logprobs = false;  // also of the prompt's tokens (echo), with the same num_logprobs
+  std::string cache_salt;        // requests share cached prefixes only with equal salts
+  // A filter over the next token (constrained decoding): gets the tokens generated so far, marks what may follow, end
+  // tokens included, in `allowed`, which comes with one false per token of the tokenizer. Null: everything.
+  // Deterministic; called on the engine's thread.
   std::function<void(std::span<const TokenId> generated, std::vector<bool>& allowed)> allow;
-};
-
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0;  // log-softmax of the raw logits
-  std::vector<std::pair<TokenId, float>> top;
 };
 
 // What happened to a request since the last event. Called on the engine's thread; must return quickly.
 struct TokenEvent {
   RequestId id = 0;
-  std::vector<TokenId> tokens;             // new tokens
-  std::string text;                        // new text that is certain: valid UTF-8, no part of a possible stop string
-  std::vector<TokenLogprob> logprobs;      // of `tokens`
-  std::vector<TokenLogprob> prompt_logprobs;  // once, with the first event, when asked for; the first token has none (logprob NaN)
+  std::vector<TokenId> tokens;         // new tokens
+  std::string text;                    // new text that is certain: valid UTF-8, no part of a possible stop string
+  std::vector<TokenLogprob> logprobs;  // of `tokens`
+  std::vector<TokenLogprob>
+      prompt_logprobs;  // once, with the first event, when asked for; the first token has none (logprob NaN)
   bool finished = false;
-  std::string finish_reason;               // "stop", "length", "abort", "error"
-  std::optional<std::string> stop_match;   // the stop string that ended it
+  std::string finish_reason;              // "stop", "length", "abort", "error"
+  std::optional<std::string> stop_match;  // the stop string that ended it
   std::optional<Error> error;
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/random.h"
 #include "engine/sequence.h"
 #include "support/golden.h"
 
@@ -103,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, SameBits,
                          testing::Combine(testing::Values("llama_untied_hd64", "mistral_sliding", "qwen3_qk_norm"),
                                           testing::Values("float32", "bf16", "fp8", "fp8-weight", "fp8-block",
                                                           "fp8-tensor", "int8")),
-                         [](const auto& info) {
-                           std::string text = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         [](const auto& instance) {
+                           std::string text = std::string(std::get<0>(instance.param)) + "_" + std::get<1>(instance.param);
                            std::replace(text.begin(), text.end(), '-', '_');
                            return text;
                          });

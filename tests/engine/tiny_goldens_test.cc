@@ -83,7 +83,9 @@ TEST_P(TinyGoldens, GreedyThroughTheCacheAgrees) {
     const auto logits = sequence.logits();
     const float largest = std::fabs(
         *std::max_element(logits.begin(), logits.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
-    if (margins[i] > kBound * largest) EXPECT_EQ(argmax(logits), expected[i]) << "step " << i;
+    if (margins[i] > kBound * largest) {
+      EXPECT_EQ(argmax(logits), expected[i]) << "step " << i;
+    }
     if (sequence.length() >= model->config().max_position) break;
     ASSERT_TRUE(sequence.feed({&expected[i], 1}).has_value());
   }
@@ -93,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Models, TinyGoldens,
                          testing::Values("llama_tied", "llama_untied_hd64", "llama_attention_bias", "llama_rope_linear",
                                          "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
                                          "mistral_sliding", "qwen2_bias", "qwen3_qk_norm", "qwen3_yarn"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace
 }  // namespace octavo
