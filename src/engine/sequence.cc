@@ -37,6 +37,7 @@ Result<void> Sequence::forward(std::span<const TokenId> tokens, bool all_logits,
     std::iota(logit_rows.begin(), logit_rows.end(), int64_t{0});
   }
   logits_stride_ = (model_->config().vocab_size + 15) / 16 * 16;
+  last_row_ = static_cast<int64_t>(logit_rows.size()) - 1;
   const auto count = static_cast<size_t>(logits_stride_) * logit_rows.size();
   if (logits_.size() < count) logits_ = AlignedArray<float>(count);
   const KvSequence sequence{.row_begin = 0, .num_rows = rows, .position = length(), .page_table = pages_.data()};

