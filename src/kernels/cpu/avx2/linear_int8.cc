@@ -78,10 +78,10 @@ extern const LinearOps kLinearInt8Ops;
 const LinearOps kLinearInt8Ops{
     .step = StepKind::kInt16,
     .direct_rows = kBlockRows,
-    .block_rows = kBlockRows,
-    .tiled = false,
+    .chunk_rows = kBlockRows,
     .direct = {nullptr, nullptr, nullptr, direct<>},
     .block = {},
+    .block_col_bytes = {},
     .decode = {},
 };
 }  // namespace octavo::avx2

@@ -4,7 +4,7 @@
 namespace octavo {
 namespace {
 // 32 registers: 24 sums of 12 rows x 32 columns, two of weights.
-constexpr int kFmaDirectRows = 8, kFmaBlockRows = 12, kFmaTileVectors = 2;
+constexpr int kFmaDirectRows = 12, kFmaBlockRows = 12, kFmaTileVectors = 2;
 // Eight sums in flight hide the latency of the FMA; more panels also keep more lines of memory on their way.
 constexpr int fma_panels_at_once(int rows) {
   return rows == 1 ? 4 : rows <= 4 ? 2 : 1;

@@ -6,7 +6,7 @@
 namespace octavo {
 namespace {
 
-constexpr int kDirectRows = 8, kBlockRows = 12;
+constexpr int kDirectRows = 8, kChunkRows = 12;
 constexpr int kPrefetchBytes = 4096;
 
 constexpr int panels_at_once(int rows) {
@@ -27,27 +27,30 @@ struct Bf16Weights {
   }
 };
 
+template <int kBytes, _mm_hint kHint>
+OCTAVO_INLINE void prefetch(const std::byte* p) {
+#pragma GCC unroll 2
+  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p) + i, kHint);
+}
+
 OCTAVO_INLINE F dot(F sum, I x, I w) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x.v), reinterpret_cast<__m512bh>(w.v));
 }
 
-// One chain over pairs of columns per output. x[m * stride + pair] in rows (kInterleaved = false) or x[pair * kRows +
-// m].
+// acc[p][m][v] += pairs of columns of panel p against row m of x: x[m * stride + pair], or x[pair * kRows + m] where
+// interleaved; then `next` is fetched meanwhile.
 template <class W, int kRows, int kPanels, bool kInterleaved>
 OCTAVO_INLINE void chain(const W& weights, const std::byte* lines, size_t panel_bytes, const int* x, int64_t stride,
-                         int64_t pairs, F (&acc)[kPanels][kRows][2]) {
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p)
-#pragma GCC unroll 12
-    for (int m = 0; m < kRows; ++m) acc[p][m][0] = acc[p][m][1] = zero();
+                         int64_t pairs, const std::byte* next, int64_t next_step, F (&acc)[kPanels][kRows][2]) {
   for (int64_t i = 0; i < pairs; ++i, lines += W::kLineBytes) {
+    if (kInterleaved) {
+      prefetch<W::kLineBytes, _MM_HINT_T1>(next);
+      next += next_step;
+    }
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const std::byte* at = lines + static_cast<size_t>(p) * panel_bytes;
-      if (!kInterleaved) {
-        _mm_prefetch(reinterpret_cast<const char*>(at) + kPrefetchBytes, _MM_HINT_T0);
-        if (W::kLineBytes > 64) _mm_prefetch(reinterpret_cast<const char*>(at) + kPrefetchBytes + 64, _MM_HINT_T0);
-      }
+      if (!kInterleaved) prefetch<W::kLineBytes, _MM_HINT_T0>(at + kPrefetchBytes);
       I low, high;
       weights.line(at, low, high);
 #pragma GCC unroll 12
@@ -60,19 +63,27 @@ OCTAVO_INLINE void chain(const W& weights, const std::byte* lines, size_t panel_
   }
 }
 
+// One chain over pairs of columns per output and group. sums: [kPanels][kRows][32], chains or totals.
 template <class W, int kRows, int kPanels, bool kInterleaved>
-void panels(const LinearTask& task, int panel) {
+OCTAVO_INLINE void panels(const LinearTask& task, int panel, float* sums) {
   const W weights;
   const auto* x = reinterpret_cast<const int*>(task.x);
   const std::byte* lines = task.panels + static_cast<size_t>(panel) * task.panel_bytes;
-  alignas(64) float sums[kPanels][kRows][kPanelRows];
-  int64_t group = 0;
-  for (int64_t k = 0; k < task.cols; k += task.group_cols, ++group) {
-    const int64_t cols = k + task.group_cols < task.cols ? task.group_cols : task.cols - k;
+  const int64_t step = task.grouped ? task.group_cols : task.cols;
+  for (int64_t k = 0, group = 0; k < task.cols; k += step, ++group) {
+    const int64_t cols = k + step < task.cols ? step : task.cols - k;
+    const bool fresh = task.first && k == 0;
     F acc[kPanels][kRows][2];
-    chain<W, kRows, kPanels, kInterleaved>(weights, lines + static_cast<size_t>(k / 2) * W::kLineBytes,
-                                           task.panel_bytes, x + k / 2 * (kInterleaved ? kRows : 1), task.x_stride / 4,
-                                           (cols + 1) / 2, acc);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 12
+      for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v)
+          acc[p][m][v] = fresh || task.grouped ? zero() : load(sums + (p * kRows + m) * kPanelRows + 16 * v);
+    chain<W, kRows, kPanels, kInterleaved>(weights, lines + k / 2 * W::kLineBytes, task.panel_bytes,
+                                           x + k / 2 * (kInterleaved ? kRows : 1), task.x_stride / 4, (cols + 1) / 2,
+                                           task.next + k * task.next_step, 2 * task.next_step, acc);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const float w_scale = task.grouped ? task.group_scales[(panel + p) * task.group_scale_stride + group] : 1.0f;
@@ -80,39 +91,48 @@ void panels(const LinearTask& task, int panel) {
       for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 2
         for (int v = 0; v < 2; ++v) {
+          float* to = sums + (p * kRows + m) * kPanelRows + 16 * v;
           F sum = acc[p][m][v];
           if (task.grouped) {
             const float scale = w_scale * task.x_group_scales[m * task.x_group_stride + group];
-            sum = fma(sum, splat(scale), group == 0 ? zero() : load(&sums[p][m][16 * v]));
+            sum = fma(sum, splat(scale), fresh ? zero() : load(to));
           }
-          store(&sums[p][m][16 * v], sum);
+          store(to, sum);
         }
     }
   }
-  for (int p = 0; p < kPanels; ++p) finish_panel(task, panel + p, &sums[p][0][0]);
 }
 
-template <class W, int kRows>
-void direct_rows(const LinearTask& task) {
-  constexpr int kMost = panels_at_once(kRows);
-  int panel = 0;
-  for (; panel + kMost <= task.num_panels; panel += kMost) panels<W, kRows, kMost, false>(task, panel);
-  if constexpr (kMost > 1)
-    for (; panel < task.num_panels; ++panel) panels<W, kRows, 1, false>(task, panel);
+template <class W, int kRows, int kPanels>
+void direct_panels(const LinearTask& task, int panel) {
+  alignas(64) float sums[kPanels * kRows * kPanelRows];
+  panels<W, kRows, kPanels, false>(task, panel, sums);
+  for (int p = 0; p < kPanels; ++p) finish_panel(task, panel + p, sums + p * kRows * kPanelRows);
 }
 
 template <class W, int kRows = kDirectRows>
 void direct(const LinearTask& task) {
   if constexpr (kRows > 0) {
-    if (task.rows == kRows) return direct_rows<W, kRows>(task);
-    direct<W, kRows - 1>(task);
+    if (task.rows != kRows) return direct<W, kRows - 1>(task);
+    constexpr int kMost = panels_at_once(kRows);
+    int panel = 0;
+    for (; panel + kMost <= task.num_panels; panel += kMost) direct_panels<W, kRows, kMost>(task, panel);
+    if constexpr (kMost > 1)
+      for (; panel < task.num_panels; ++panel) direct_panels<W, kRows, 1>(task, panel);
   }
 }
 
-template <class W, int kRows = kBlockRows>
+template <class W, int kRows>
+void block_rows(const LinearTask& task) {
+  auto* sums = static_cast<float*>(task.sums);
+  panels<W, kRows, 1, true>(task, 0, sums);
+  if (task.last) finish_panel(task, 0, sums);
+}
+
+template <class W, int kRows = kChunkRows>
 void block(const LinearTask& task) {
   if constexpr (kRows > 0) {
-    if (task.rows == kRows) return panels<W, kRows, 1, true>(task, 0);
+    if (task.rows == kRows) return block_rows<W, kRows>(task);
     block<W, kRows - 1>(task);
   }
 }
@@ -125,10 +145,10 @@ extern const LinearOps kLinearOps;
 const LinearOps kLinearOps{
     .step = StepKind::kBf16,
     .direct_rows = kDirectRows,
-    .block_rows = kBlockRows,
-    .tiled = false,
+    .chunk_rows = kChunkRows,
     .direct = {nullptr, direct<Bf16Weights>, direct<E4m3Weights>, nullptr},
     .block = {nullptr, block<Bf16Weights>, block<E4m3Weights>, nullptr},
+    .block_col_bytes = {0, 64, 32, 0},
     .decode = {},
 };
 }  // namespace octavo::avx512_bf16

@@ -11,8 +11,8 @@ namespace {
 
 enum ScratchSlot { kSteps, kPrivate, kScales };
 
-// A tile of this many columns fits an L1 cache (32 KB), with the activations streaming past it from L2.
-constexpr int64_t kTileCols = 256;
+// A block of weights of this size stays in the L1 cache, with the activations streaming past it from L2.
+constexpr int64_t kBlockWeightBytes = 32 << 10;
 // Activations of one block of rows: what an L2 cache holds beside the rest.
 constexpr int64_t kBlockActivationBytes = 512 << 10;
 constexpr int64_t kBlockSumBytes = 256 << 10;
@@ -22,6 +22,11 @@ constexpr int64_t kPrivateElements = 8192;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
+}
+
+// FP32 [cols][32], the columns rounded up to even.
+int64_t tile_bytes(int64_t cols) {
+  return (cols + 1) * kPanelRows * 4;
 }
 
 struct Range {
@@ -45,9 +50,14 @@ class Run {
   LinearTask task(int64_t row, int64_t rows, int64_t panel, int64_t panels) const;
   void direct_part(const std::byte* x, int64_t x_stride, Range panels) const;
   Range rows_of_chunk(int64_t chunk) const { return part(rows_, chunk, chunks_); }
+  // A block of columns of one panel.
+  struct Place {
+    int64_t panel, col0;
+  };
+  // Block `index` of `panels` panels, `together` of which take each block of columns before the next one.
+  Place place(int64_t index, int64_t panels, int64_t together) const;
   void block_part(Range chunks, Range panels, std::byte* memory) const;
-  void tiles(Range chunks, Range panels, std::byte* memory) const;
-  void tile(Range chunks, LinearTask task, const float* tile, int64_t col0, float* sums) const;
+  void block_rows(Range chunks, LinearTask task, int64_t col0, std::byte* sums) const;
 
   const LinearOps& ops_;
   const LinearCall& call_;
@@ -57,12 +67,13 @@ class Run {
   const int kind_;
   const int64_t rows_, cols_, panels_;
   const size_t panel_bytes_;
-  int64_t group_cols_ = 0;  // 0: one chain
+  int64_t line_col_bytes_ = 0;  // bytes of a panel per column
+  int64_t group_cols_ = 0;      // 0: one chain
   int64_t w_groups_ = 0;
   const float* ones_ = nullptr;  // for the sides that have no scale
   const float* x_scales_ = nullptr;
   int64_t chunks_ = 0;
-  int64_t tile_cols_ = 0;
+  int64_t block_cols_ = 0;
   const std::byte* steps_ = nullptr;  // interleaved activations, chunk after chunk
 };
 
@@ -79,12 +90,14 @@ Run::Run(const LinearOps& ops, const LinearCall& call, ThreadPool& pool, Scratch
       panel_bytes_(panel_bytes(static_cast<WeightKind>(kind_), cols_)) {
   OCTAVO_CHECK(call.input.format == packed_.key.activation && call.input.cols == cols_, "{} of {} columns for {} of {}",
                call.input.format.describe(), call.input.cols, packed_.key.activation.describe(), cols_);
+  line_col_bytes_ = kPanelRows * element_bits(packed_.key.weight.element) / 8;
   w_groups_ = num_weight_groups(packed_.key);
   group_cols_ = weight_group_cols(packed_.key);
   if (call.input.format.granularity == Granularity::kBlock) group_cols_ = call.input.format.block_cols;
-  chunks_ = ceil_div(rows_, ops.block_rows);
-  tile_cols_ = group_cols_ == 0 ? kTileCols : std::max<int64_t>(1, kTileCols / group_cols_) * group_cols_;
-  tile_cols_ = std::min(tile_cols_, cols_);
+  chunks_ = ceil_div(rows_, ops.chunk_rows);
+  if (ops.block[kind_] != nullptr) block_cols_ = kBlockWeightBytes / ops.block_col_bytes[kind_];
+  if (group_cols_ != 0) block_cols_ = std::max<int64_t>(1, block_cols_ / group_cols_) * group_cols_;
+  block_cols_ = std::min(block_cols_, cols_);
   set_scales();
 }
 
@@ -161,78 +174,78 @@ void Run::direct() {
   });
 }
 
-void Run::tile(Range chunks, LinearTask task, const float* tile, int64_t col0, float* sums) const {
-  const int64_t row0 = rows_of_chunk(chunks.begin).begin;
+Run::Place Run::place(int64_t index, int64_t panels, int64_t together) const {
+  const int64_t parts = ceil_div(cols_, block_cols_), begin = index / (together * parts) * together;
+  const int64_t width = std::min(together, panels - begin), rest = index - begin * parts;
+  return {begin + rest % width, rest / width * block_cols_};
+}
+
+void Run::block_rows(Range chunks, LinearTask task, int64_t col0, std::byte* sums) const {
+  const StepShape step = step_shape(ops_.step);
+  const int64_t steps = ceil_div(cols_, step.cols), row0 = rows_of_chunk(chunks.begin).begin;
   const LinearTask first = task;
   for (int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
     const Range rows = rows_of_chunk(chunk);
     const int64_t skipped = rows.begin - row0;
-    task.panels = reinterpret_cast<const std::byte*>(tile);
     task.rows = static_cast<int>(rows.end - rows.begin);
-    task.x = steps_ + (rows.begin * cols_ + col0 * task.rows) * 4;
+    task.x = steps_ + (rows.begin * steps + col0 / step.cols * task.rows) * step.bytes;
     task.x_scales = first.x_scales + skipped;
     task.x_group_scales = first.x_group_scales + skipped * first.x_group_stride;
     task.y = first.y + skipped * first.y_stride;
-    task.sums = sums + skipped * kPanelRows;
+    task.sums = sums + skipped * kPanelRows * 4;
     ops_.block[kind_](task);
+    task.next = task.panels;  // the first call has fetched everything
+    task.next_step = 0;
   }
 }
 
-void Run::tiles(Range chunks, Range panels, std::byte* memory) const {
-  const Range rows{rows_of_chunk(chunks.begin).begin, rows_of_chunk(chunks.end - 1).end};
-  const int64_t num_rows = rows.end - rows.begin, sums_per_panel = num_rows * kPanelRows;
-  auto* decoded = reinterpret_cast<float*>(memory);
-  float* sums = decoded + (tile_cols_ + 1) * kPanelRows;
-  const int64_t together = std::max<int64_t>(1, kBlockSumBytes / 4 / sums_per_panel);
-  for (int64_t begin = panels.begin; begin < panels.end; begin += together)
-    for (int64_t col0 = 0; col0 < cols_; col0 += tile_cols_)
-      for (int64_t panel = begin; panel < std::min(panels.end, begin + together); ++panel) {
-        LinearTask one = task(rows.begin, num_rows, panel, 1);
-        one.cols = std::min(tile_cols_, cols_ - col0);
-        one.first = col0 == 0;
-        one.last = col0 + one.cols == cols_;
-        const std::byte* lines = one.panels + static_cast<size_t>(col0 / 2) * (panel_bytes_ / ((cols_ + 1) / 2));
-        if (one.grouped) {
-          one.group_scales += w_groups_ > 0 ? col0 / group_cols_ : 0;
-          one.x_group_scales += one.x_group_stride > 0 ? col0 / group_cols_ : 0;
-        }
-        const float* source = reinterpret_cast<const float*>(lines);
-        if (ops_.decode[kind_] != nullptr) {
-          ops_.decode[kind_](lines, one.cols, decoded);
-          source = decoded;
-        }
-        tile(chunks, one, source, col0, sums + (panel - begin) * sums_per_panel);
-      }
-}
-
 void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
-  if (ops_.tiled) return tiles(chunks, panels, memory);
-  const int64_t steps = ceil_div(cols_, step_shape(ops_.step).cols);
-  alignas(64) float sums[16 * kPanelRows];
-  for (int64_t panel = panels.begin; panel < panels.end; ++panel)
-    for (int64_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
-      const Range rows = rows_of_chunk(chunk);
-      LinearTask one = task(rows.begin, rows.end - rows.begin, panel, 1);
-      one.x = steps_ + rows.begin * steps * 4;
-      one.sums = sums;
-      ops_.block[kind_](one);
+  const int64_t row0 = rows_of_chunk(chunks.begin).begin, rows = rows_of_chunk(chunks.end - 1).end - row0;
+  const int64_t sums_per_panel = rows * kPanelRows * 4;
+  const int64_t num_panels = panels.end - panels.begin, num_places = num_panels * ceil_div(cols_, block_cols_);
+  // Where all columns of the activations fit the L2 cache, panel after panel; else several panels for each slice of
+  // them.
+  const bool fits = step_row_bytes(ops_.step, cols_) * rows <= kBlockActivationBytes;
+  const int64_t together = fits ? 1 : std::max<int64_t>(1, kBlockSumBytes / sums_per_panel);
+  auto* tile = reinterpret_cast<float*>(memory);
+  std::byte* sums = memory + tile_bytes(block_cols_);
+  const auto lines = [&](Place at) {
+    return packed_.panels.data() + static_cast<size_t>(panels.begin + at.panel) * panel_bytes_ +
+           at.col0 * line_col_bytes_;
+  };
+  for (int64_t i = 0; i < num_places; ++i) {
+    const Place at = place(i, num_panels, together);
+    LinearTask one = task(row0, rows, panels.begin + at.panel, 1);
+    one.cols = std::min(block_cols_, cols_ - at.col0);
+    one.first = at.col0 == 0;
+    one.last = at.col0 + one.cols == cols_;
+    one.panels = lines(at);
+    one.next = lines(i + 1 < num_places ? place(i + 1, num_panels, together) : at);
+    one.next_step = line_col_bytes_;
+    if (one.grouped) {
+      one.group_scales += w_groups_ > 0 ? at.col0 / group_cols_ : 0;
+      one.x_group_scales += one.x_group_stride > 0 ? at.col0 / group_cols_ : 0;
     }
+    if (ops_.decode[kind_] != nullptr) {
+      ops_.decode[kind_](one.panels, one.cols, tile);
+      one.panels = memory;
+    }
+    block_rows(chunks, one, at.col0, sums + at.panel % together * sums_per_panel);
+  }
 }
 
 void Run::blocks() {
-  const StepShape shape = step_shape(ops_.step);
-  const int64_t steps = ceil_div(cols_, shape.cols);
-  const int64_t steps_at_once = ops_.tiled ? tile_cols_ : steps;
-  auto* x = static_cast<std::byte*>(scratch_.get(kSteps, static_cast<size_t>(rows_ * steps * 4 + 64)));
+  const StepShape step = step_shape(ops_.step);
+  const int64_t steps = ceil_div(cols_, step.cols);
+  auto* x = static_cast<std::byte*>(scratch_.get(kSteps, static_cast<size_t>(rows_ * steps * step.bytes + 64)));
   steps_ = x;
   // Blocks of rows, each a run of chunks.
-  const int64_t most_rows = std::max<int64_t>(ops_.block_rows, kBlockActivationBytes / (4 * steps_at_once));
+  const int64_t most_rows =
+      std::max<int64_t>(ops_.chunk_rows, kBlockActivationBytes / step_row_bytes(ops_.step, block_cols_));
   const int64_t row_blocks = ceil_div(rows_, most_rows);
-  const int64_t most_chunks = ceil_div(chunks_, row_blocks);
-  const int64_t sum_rows = std::min<int64_t>(rows_, most_chunks * ops_.block_rows);
-  const int64_t sum_bytes = std::max<int64_t>(kBlockSumBytes, sum_rows * kPanelRows * 4);
-  const int64_t tile_bytes = (tile_cols_ + 1) * kPanelRows * 4;
-  const auto bytes = std::max((ops_.tiled ? static_cast<size_t>(sum_bytes + tile_bytes) : 0), interleave_memory());
+  const int64_t block_rows = std::min(rows_, ceil_div(chunks_, row_blocks) * ops_.chunk_rows);
+  const int64_t sum_bytes = std::max<int64_t>(kBlockSumBytes, block_rows * kPanelRows * 4);
+  const auto bytes = std::max(static_cast<size_t>(tile_bytes(block_cols_) + sum_bytes), interleave_memory());
   const size_t stride = (bytes + 4095) / 4096 * 4096 + 64;
   auto* memory = static_cast<std::byte*>(scratch_.get(kPrivate, stride * static_cast<size_t>(pool_.size())));
   pool_.run([&](int thread) {
@@ -242,10 +255,10 @@ void Run::blocks() {
     for (int64_t chunk = packed.begin; chunk < packed.end; ++chunk) {
       const Range rows = rows_of_chunk(chunk);
       interleave_steps(ops_.step, call_.input, rows.begin, static_cast<int>(rows.end - rows.begin), mine,
-                       x + rows.begin * steps * 4);
+                       x + rows.begin * steps * step.bytes);
     }
     pool_.barrier();
-    // (row block, panel) pairs in one line, cut into near-equal pieces.
+    // (block of rows, panel) pairs in one line, cut into near-equal pieces.
     const Range items = part(row_blocks * panels_, thread, pool_.size());
     for (int64_t item = items.begin; item < items.end;) {
       const int64_t block = item / panels_, end = std::min(items.end, (block + 1) * panels_);

@@ -168,8 +168,10 @@ void decode(const std::byte* lines, int64_t cols, float* tile) {
 
 // kRows x (16 kFmaTileVectors) outputs: columns [0, cols) of a tile [cols][32] against x [cols][kRows].
 template <int kRows>
-OCTAVO_INLINE void tile_chain(const float* tile, const float* x, int64_t cols, F (&acc)[kRows][kFmaTileVectors]) {
-  for (int64_t k = 0; k < cols; ++k, tile += kPanelRows, x += kRows) {
+OCTAVO_INLINE void tile_chain(const float* tile, const float* x, int64_t cols, const std::byte* next, int64_t next_step,
+                              F (&acc)[kRows][kFmaTileVectors]) {
+  for (int64_t k = 0; k < cols; ++k, tile += kPanelRows, x += kRows, next += next_step) {
+    _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
     F w[kFmaTileVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kFmaTileVectors; ++v) w[v] = load(tile + 16 * v);
@@ -187,7 +189,7 @@ void block_rows(const LinearTask& task) {
   for (int part = 0; part < kPanelRows; part += 16 * kFmaTileVectors) {
     const float* tile = reinterpret_cast<const float*>(task.panels) + part;
     const auto* x = reinterpret_cast<const float*>(task.x);
-    float* sums = task.sums + part;
+    float* sums = static_cast<float*>(task.sums) + part;
     const int64_t step = task.grouped ? task.group_cols : task.cols;
     for (int64_t k = 0, group = 0; k < task.cols; k += step, ++group) {
       F acc[kRows][kFmaTileVectors];
@@ -197,7 +199,8 @@ void block_rows(const LinearTask& task) {
 #pragma GCC unroll 2
         for (int v = 0; v < kFmaTileVectors; ++v)
           acc[m][v] = fresh || task.grouped ? zero() : load(sums + m * kPanelRows + 16 * v);
-      tile_chain<kRows>(tile + k * kPanelRows, x + k * kRows, k + step < task.cols ? step : task.cols - k, acc);
+      tile_chain<kRows>(tile + k * kPanelRows, x + k * kRows, k + step < task.cols ? step : task.cols - k,
+                        task.next + k * task.next_step, task.next_step, acc);
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 2
@@ -212,7 +215,7 @@ void block_rows(const LinearTask& task) {
         }
     }
   }
-  if (task.last) finish_panel(task, 0, task.sums);
+  if (task.last) finish_panel(task, 0, static_cast<const float*>(task.sums));
 }
 
 template <int kRows = kFmaBlockRows>
@@ -226,10 +229,10 @@ void block(const LinearTask& task) {
 constexpr LinearOps kFmaOps{
     .step = StepKind::kFloat,
     .direct_rows = kFmaDirectRows,
-    .block_rows = kFmaBlockRows,
-    .tiled = true,
+    .chunk_rows = kFmaBlockRows,
     .direct = {direct<F32Weights>, direct<Bf16Weights>, direct<E4m3Weights>, nullptr},
     .block = {block<>, block<>, block<>, nullptr},
+    .block_col_bytes = {128, 128, 128, 0},
     .decode = {nullptr, decode<Bf16Weights>, decode<E4m3Weights>, nullptr},
 };
 

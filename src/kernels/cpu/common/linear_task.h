@@ -23,7 +23,7 @@ enum class StepKind : uint8_t {
 
 // rows x (32 x num_panels) outputs, over `cols` columns of K.
 struct LinearTask {
-  const std::byte* panels = nullptr;  // the first panel, at this task's first column; or a tile
+  const std::byte* panels = nullptr;  // the first panel, at this task's first column; or a decoded tile
   size_t panel_bytes = 0;             // from one panel to the next
   int num_panels = 1;
   int64_t cols = 0;
@@ -47,21 +47,28 @@ struct LinearTask {
   int64_t num_outputs = 0;  // columns of y that exist, at most 32 x num_panels
   bool accumulate = false;
 
-  // Sums between the blocks of columns of one panel, [rows][32]: chains (not grouped) or totals (grouped).
-  float* sums = nullptr;
+  // `block`: lines to fetch into the L2 cache meanwhile, this many bytes for each column.
+  const std::byte* next = nullptr;
+  int64_t next_step = 0;
+
+  // `block`: sums between the blocks of columns of one panel, [rows][32]: chains (not grouped) or totals (grouped),
+  // FP32 or INT32.
+  void* sums = nullptr;
   bool first = true, last = true;  // this block of columns; the last one writes y
 };
 
 struct LinearOps {
   StepKind step;
   int direct_rows;  // up to this many rows: `direct`
-  int block_rows;   // most rows of one call of `block`, or of `direct` where there is no `block`; at most 16
-  bool tiled;       // `block` does not read a panel but a tile [cols][32] in FP32
+  int chunk_rows;   // most rows of one call, at most 16
   // Few rows: weights decoded in registers, several panels side by side. x is row-major.
   void (*direct[kNumWeightKinds])(const LinearTask& task);
-  // Many rows: one panel, x is [step][rows]; null where `direct` serves every number of rows.
+  // Many rows: a block of columns of one panel (lines, or a decoded tile) against x [step][rows], with `sums` kept
+  // between the blocks. Null where `direct` serves every number of rows.
   void (*block[kNumWeightKinds])(const LinearTask& task);
-  // Writes a tile (of `cols` columns, rounded up to even) from a panel's lines; null where the lines are the tile.
+  // Bytes of one column of what `block` reads.
+  int block_col_bytes[kNumWeightKinds];
+  // Writes a tile [cols][32] in FP32 (`cols` rounded up to even) from a panel's lines; null where `block` reads lines.
   void (*decode[kNumWeightKinds])(const std::byte* lines, int64_t cols, float* tile);
 };
 
