@@ -7,6 +7,21 @@
 
 namespace octavo {
 
+namespace {
+
+// A quantized checkpoint that says nothing of its KV cache: the cache follows the activations, as in the schemes.
+void follow_activations(PrecisionPlan& plan) {
+  for (size_t layer = 0; layer < plan.kv.size(); ++layer) {
+    const ElementType element = plan.linear(fmt::format("model.layers.{}.self_attn.k_proj", layer)).activation.element;
+    KvPlan& kv = plan.kv[layer];
+    if (kv.k.scaled() || kv.v.scaled() || (element != ElementType::kE4m3 && element != ElementType::kInt8)) continue;
+    kv = {row_format(element), row_format(element),
+          fmt::format("default beside {} activations", element_name(element))};
+  }
+}
+
+}  // namespace
+
 Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanRequest& request) {
   if (!request.scheme.empty() && request.scheme != "auto")
     return make_plan(checkpoint.config().linear_modules(), static_cast<int>(checkpoint.config().num_layers), request);
@@ -15,6 +30,7 @@ Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanReque
     return fail({.what = "--ignore and overrides need a scheme to apply to",
                  .where = checkpoint.path().string(),
                  .remedy = "name one with --quantization"});
+  follow_activations(plan);
   OCTAVO_TRY(apply_kv_request(plan, request));
   return plan;
 }
