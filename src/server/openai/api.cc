@@ -1,0 +1,299 @@
+#include "server/openai/api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "server/openai/fields.h"
+#include "server/openai/json_text.h"
+
+namespace octavo {
+namespace {
+
+// In time that depends on the length of the text alone.
+bool same_text(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+ApiError unexpected_error(const std::exception& exception) {
+  fmt::print(stderr, "octavo: a request failed: {}\n", exception.what());
+  return {.status = 500, .message = "internal error", .type = "server_error"};
+}
+
+}  // namespace
+
+Api::Api(ApiOptions options, Post network, Post worker)
+    : options_(std::move(options)),
+      network_(std::move(network)),
+      worker_(std::move(worker)),
+      started_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()) {}
+
+Api::~Api() = default;
+
+void Api::set_engine(TextEngine* engine) {
+  engine_ = engine;
+  loaded_ = 1;
+  constraints_ = std::make_unique<ConstraintCompiler>(*engine);
+}
+
+const std::vector<Api::Route>& Api::routes() {
+  static const std::vector<Route> routes = {
+      {"GET", "/health", &Api::get_health, true, false},
+      {"GET", "/health/ready", &Api::get_health, true, false},
+      {"GET", "/health/live", &Api::get_live, true, false},
+      {"GET", "/ping", &Api::get_health, true, false},
+      {"GET", "/version", &Api::get_version, true, false},
+      {"GET", "/metrics", &Api::get_metrics, true, true},
+      {"GET", "/", &Api::get_page, true, false},
+      {"GET", "/v1/models", &Api::get_models, false, true},
+      {"POST", "/v1/chat/completions", &Api::post_chat, false, true},
+      {"POST", "/v1/completions", &Api::post_completion, false, true},
+      {"POST", "/tokenize", &Api::post_tokenize, false, true},
+      {"POST", "/detokenize", &Api::post_detokenize, false, true},
+  };
+  return routes;
+}
+
+bool Api::origin_allowed(const HttpRequest& request) const {
+  if (request.origin.empty()) return true;
+  if (request.origin == "http://" + request.host || request.origin == "https://" + request.host) return true;
+  return std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(),
+                     [&](const std::string& origin) { return origin == "*" || origin == request.origin; });
+}
+
+HttpHeaders Api::headers_for(const HttpRequest& request) const {
+  if (request.origin.empty() || options_.cors_origins.empty() || !origin_allowed(request)) return {};
+  return {{"Access-Control-Allow-Origin", request.origin}, {"Vary", "Origin"}};
+}
+
+bool Api::key_matches(const HttpRequest& request) const {
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view given = request.authorization;
+  return options_.api_key.empty() ||
+         (given.starts_with(kBearer) && same_text(given.substr(kBearer.size()), options_.api_key));
+}
+
+void Api::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, HttpHeaders headers) {
+  metrics_.rejected();
+  exchange->respond({.status = error.status, .body = error_body(error), .headers = std::move(headers)});
+}
+
+void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  HttpHeaders headers = headers_for(request);
+  // Pages of other sites may not use a server that was not told of them, whatever they can make a browser send.
+  if (!origin_allowed(request))
+    return refuse(exchange,
+                  {.status = 403,
+                   .message = fmt::format("Pages of {} may not use this server; see --cors-origin",
+                                          request.origin.substr(0, 200)),
+                   .code = "origin_not_allowed"},
+                  {});
+  if (request.method == "OPTIONS") {
+    headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+    headers.emplace_back("Access-Control-Max-Age", "600");
+    return exchange->respond({.status = 204, .content_type = "", .headers = std::move(headers)});
+  }
+  const Route* same_path = nullptr;
+  for (const Route& route : routes()) {
+    if (route.path != request.path) continue;
+    same_path = &route;
+    if (route.method != request.method) continue;
+    if (!route.open && !key_matches(request)) {
+      headers.emplace_back("WWW-Authenticate", "Bearer");
+      return refuse(exchange, {.status = 401, .message = "The API key is missing or wrong", .code = "invalid_api_key"},
+                    std::move(headers));
+    }
+    if (route.needs_model && (engine_ == nullptr || draining_)) {
+      headers.emplace_back("Retry-After", "1");
+      const std::string state =
+          draining_ ? "shutting down" : fmt::format("loading the model ({:.0f} %)", 100 * loaded_);
+      return refuse(exchange,
+                    {.status = 503, .message = "The server is " + state, .code = "not_ready", .type = "server_error"},
+                    std::move(headers));
+    }
+    return (this->*route.handler)(request, exchange, std::move(headers));
+  }
+  if (same_path == nullptr)
+    return refuse(
+        exchange,
+        {.status = 404, .message = "There is nothing at " + request.method + " " + request.path.substr(0, 200)},
+        std::move(headers));
+  headers.emplace_back("Allow", same_path->method);
+  refuse(exchange, {.status = 405, .message = fmt::format("{} takes {}", request.path, same_path->method)},
+         std::move(headers));
+}
+
+void Api::get_health(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  const bool ready = engine_ != nullptr && !draining_;
+  const Json json = {{"status", draining_ ? "draining"
+                                : ready   ? "ok"
+                                          : "loading"},
+                     {"live", true},
+                     {"ready", ready},
+                     {"loaded", loaded_}};
+  exchange->respond({.status = ready ? 200 : 503, .body = to_text(json), .headers = std::move(headers)});
+}
+
+void Api::get_live(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  exchange->respond({.body = R"({"live":true})", .headers = std::move(headers)});
+}
+
+void Api::get_version(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  exchange->respond({.body = to_text(Json{{"version", options_.version}}), .headers = std::move(headers)});
+}
+
+void Api::get_metrics(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  exchange->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                     .body = metrics_.text(options_.model_names.front(), engine_->stats()),
+                     .headers = std::move(headers)});
+}
+
+void Api::get_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  headers.emplace_back("Content-Security-Policy",
+                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+                       "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+  exchange->respond({.content_type = "text/html; charset=utf-8", .body = options_.page, .headers = std::move(headers)});
+}
+
+void Api::get_models(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  Json json = {{"object", "list"}, {"data", Json::array()}};
+  json["data"].push_back({{"id", options_.model_names.front()},
+                          {"object", "model"},
+                          {"created", started_},
+                          {"owned_by", "octavo"},
+                          {"max_model_len", engine_->max_model_len()}});
+  exchange->respond({.body = to_text(json), .headers = std::move(headers)});
+}
+
+void Api::post_chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  generate(parse_chat_request, request, exchange, std::move(headers));
+}
+
+void Api::post_completion(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  generate(parse_completion_request, request, exchange, std::move(headers));
+}
+
+void Api::generate(Parse parse, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+                   HttpHeaders headers) {
+  worker_([this, parse, text = request.body, exchange, headers = std::move(headers)]() mutable {
+    ApiResult<Job> job;
+    try {
+      const auto parsed = [&]() -> ApiResult<Job> {
+        OCTAVO_API_ASSIGN(const Json body, parse_body(text));
+        return parse(body, {*engine_, options_.model_names, *constraints_});
+      };
+      job = parsed();
+    } catch (const std::exception& exception) {
+      job = octavo::refuse(unexpected_error(exception));
+    }
+    // std::function wants copies: the job travels by pointer.
+    auto shared = std::make_shared<ApiResult<Job>>(std::move(job));
+    network_([this, shared, exchange, headers = std::move(headers)]() mutable {
+      if (exchange->gone()) return;
+      if (!*shared) return refuse(exchange, shared->error(), std::move(headers));
+      const auto reply = std::make_shared<Reply>(std::move(**shared), exchange, std::move(headers), *engine_, metrics_);
+      reply->start([this](std::shared_ptr<Reply> to, size_t choice, const TokenEvent& event) {
+        deliver(std::move(to), choice, event);
+      });
+    });
+  });
+}
+
+void Api::deliver(std::shared_ptr<Reply> reply, size_t choice, const TokenEvent& event) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mailbox_mutex_);
+    first = mailbox_.empty();
+    mailbox_.push_back({std::move(reply), choice, event, Clock::now()});
+  }
+  if (first) network_([this] { take_events(); });
+}
+
+void Api::take_events() {
+  std::vector<Delivery> events;
+  {
+    const std::lock_guard lock(mailbox_mutex_);
+    events.swap(mailbox_);
+  }
+  for (const Delivery& delivery : events) {
+    try {
+      delivery.reply->on_event(delivery.choice, delivery.event, delivery.at);
+    } catch (const std::exception& exception) {
+      delivery.reply->abandon(unexpected_error(exception));
+    }
+  }
+}
+
+void Api::answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers,
+                           std::function<ApiResult<Json>(const Json& body)> work) {
+  worker_([this, text = request.body, exchange, headers = std::move(headers), work = std::move(work)]() mutable {
+    const auto result = [&]() -> ApiResult<Json> {
+      try {
+        OCTAVO_API_ASSIGN(const Json body, parse_body(text));
+        OCTAVO_API_TRY(checked_model(body, options_.model_names));
+        return work(body);
+      } catch (const std::exception& exception) {
+        return octavo::refuse(unexpected_error(exception));
+      }
+    };
+    auto shared = std::make_shared<ApiResult<Json>>(result());
+    network_([this, shared, exchange, headers = std::move(headers)]() mutable {
+      if (!*shared) return refuse(exchange, shared->error(), std::move(headers));
+      exchange->respond({.body = to_text(**shared), .headers = std::move(headers)});
+    });
+  });
+}
+
+void Api::post_tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  answer_on_worker(request, exchange, std::move(headers), [this](const Json& body) -> ApiResult<Json> {
+    Fields fields(body);
+    const std::optional<std::string> prompt = fields.text("prompt");
+    const bool special = fields.boolean("add_special_tokens").value_or(true);
+    const bool strings = fields.boolean("return_token_strs").value_or(false);
+    if (!prompt && fields.get("messages") == nullptr) fields.fail("prompt", "'prompt' or 'messages' is missing");
+    if (fields.error()) return octavo::refuse(*fields.error());
+    std::vector<TokenId> tokens;
+    if (!prompt) {
+      OCTAVO_API_ASSIGN(tokens, chat_tokens(body, *engine_));
+    } else {
+      tokens =
+          special ? text_prompt(*prompt, engine_->tokenizer()).tokens : engine_->tokenizer().encode(*prompt, false);
+    }
+    Json out = {{"count", tokens.size()}, {"max_model_len", engine_->max_model_len()}, {"tokens", tokens}};
+    if (!strings) return out;
+    out["token_strs"] = Json::array();
+    for (const TokenId id : tokens) out["token_strs"].push_back(engine_->tokenizer().token_piece(id));
+    return out;
+  });
+}
+
+void Api::post_detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  answer_on_worker(request, exchange, std::move(headers), [this](const Json& body) -> ApiResult<Json> {
+    Fields fields(body);
+    const Json* list = fields.array("tokens");
+    if (list == nullptr) fields.fail("tokens", "'tokens' is missing");
+    if (fields.error()) return octavo::refuse(*fields.error());
+    std::vector<TokenId> tokens;
+    for (const Json& json : *list) {
+      const std::optional<int64_t> id = whole_number(json);
+      if (!id || *id < 0 || *id >= static_cast<int64_t>(engine_->tokenizer().vocab_size()))
+        return octavo::refuse(
+            {.message = fmt::format("'tokens' must hold token ids from 0 to {}", engine_->tokenizer().vocab_size() - 1),
+             .param = "tokens"});
+      tokens.push_back(static_cast<TokenId>(*id));
+    }
+    return Json{{"prompt", engine_->tokenizer().decode(tokens, false)}};
+  });
+}
+
+std::string Api::log_line(double seconds) {
+  return engine_ == nullptr ? std::string() : metrics_.log_line(engine_->stats(), seconds);
+}
+
+}  // namespace octavo

@@ -1,0 +1,155 @@
+// /v1/completions: prompts as text, token ids, or lists of either; echo and log-probabilities.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "server/openai/generation_fields.h"
+
+namespace octavo {
+namespace {
+
+constexpr size_t kMaxPrompts = 1024;
+constexpr int64_t kDefaultMaxTokens = 16;
+
+ApiResult<Prompt> token_prompt(const Json& list, size_t vocab_size, const std::string& param) {
+  Prompt prompt;
+  prompt.tokens.reserve(list.size());
+  for (const Json& json : list) {
+    const std::optional<int64_t> id = whole_number(json);
+    if (!id || *id < 0 || *id >= static_cast<int64_t>(vocab_size))
+      return refuse({.message = fmt::format("'{}' must hold token ids from 0 to {}", param, vocab_size - 1),
+                     .param = param,
+                     .code = "invalid_value"});
+    prompt.tokens.push_back(static_cast<TokenId>(*id));
+  }
+  return prompt;
+}
+
+ApiResult<Prompt> one_prompt(const Json& json, const Tokenizer& tokenizer, const std::string& param) {
+  if (json.is_string()) return text_prompt(json.get_ref<const std::string&>(), tokenizer);
+  if (json.is_array()) return token_prompt(json, tokenizer.vocab_size(), param);
+  return refuse({.message = fmt::format("'{}' must be a string, a list of token ids, or a list of either", param),
+                 .param = param,
+                 .code = "invalid_type"});
+}
+
+ApiResult<std::vector<Prompt>> read_prompts(const Json& body, const Tokenizer& tokenizer) {
+  const Json* json = Fields(body).get("prompt");
+  if (json == nullptr)
+    return refuse({.message = "'prompt' is missing", .param = "prompt", .code = "missing_required_parameter"});
+  std::vector<Prompt> prompts;
+  const bool many = json->is_array() && !json->empty() && (json->front().is_string() || json->front().is_array());
+  if (!many) {
+    OCTAVO_API_ASSIGN(Prompt prompt, one_prompt(*json, tokenizer, "prompt"));
+    prompts.push_back(std::move(prompt));
+    return prompts;
+  }
+  if (json->size() > kMaxPrompts)
+    return refuse({.message = fmt::format("'prompt' may hold at most {} prompts", kMaxPrompts), .param = "prompt"});
+  for (size_t i = 0; i < json->size(); ++i) {
+    OCTAVO_API_ASSIGN(Prompt prompt, one_prompt((*json)[i], tokenizer, fmt::format("prompt[{}]", i)));
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+// The name of the first member whose value is a number that JSON cannot hold: NaN, Infinity, 1e999.
+std::string bad_number_field(std::string_view body) {
+  std::string key;
+  size_t i = 0;
+  while (i < body.size()) {
+    const char c = body[i];
+    if (c == '"') {
+      const size_t begin = ++i;
+      while (i < body.size() && body[i] != '"') i += body[i] == '\\' ? 2 : 1;
+      if (i >= body.size()) return {};
+      const std::string_view text = body.substr(begin, i++ - begin);
+      while (i < body.size() && (body[i] == ' ' || body[i] == '\t' || body[i] == '\n' || body[i] == '\r')) ++i;
+      if (i < body.size() && body[i] == ':') key = text;
+    } else if (std::string_view("{}[],: \t\r\n").find(c) != std::string_view::npos) {
+      ++i;
+    } else {
+      const size_t end = std::min(body.find_first_of("{}[],: \t\r\n\"", i), body.size());
+      const std::string word(body.substr(i, end - i));
+      i = end;
+      if (word == "true" || word == "false" || word == "null") continue;
+      char* parsed = nullptr;
+      const double value = std::strtod(word.c_str(), &parsed);
+      if (*parsed == '\0' && !std::isfinite(value)) return key.substr(0, 64);
+    }
+  }
+  return {};
+}
+
+void read_completion_logprobs(Fields& fields, Job& job) {
+  const Json* json = fields.get("logprobs");
+  if (json != nullptr && json->is_boolean()) {
+    job.logprobs = json->get<bool>();
+    job.shared.num_logprobs = job.logprobs ? 1 : -1;
+  } else if (const auto count = fields.integer("logprobs", 0, 20)) {
+    job.logprobs = true;
+    job.shared.num_logprobs = static_cast<int>(*count);
+  }
+  job.echo = fields.boolean("echo").value_or(false);
+  job.shared.prompt_logprobs = job.echo && job.logprobs;
+}
+
+}  // namespace
+
+ApiResult<Json> parse_body(std::string_view body) {
+  Result<Json> json = parse_json(body, "request body");
+  if (!json) {
+    ApiError error = api_error_of(json.error(), 400);
+    error.param = bad_number_field(body);
+    error.code = "invalid_json";
+    return refuse(std::move(error));
+  }
+  if (!json->is_object()) return refuse({.message = "the request body must be a JSON object", .code = "invalid_json"});
+  return std::move(*json);
+}
+
+ApiResult<std::string> checked_model(const Json& body, const std::vector<std::string>& names) {
+  Fields fields(body);
+  const std::optional<std::string> model = fields.text("model");
+  if (fields.error()) return refuse(*fields.error());
+  if (!model) return names.front();
+  if (std::find(names.begin(), names.end(), *model) == names.end())
+    return refuse({.status = 404,
+                   .message = fmt::format("The model '{}' does not exist; this server has '{}'", model->substr(0, 256),
+                                          names.front()),
+                   .param = "model",
+                   .code = "model_not_found"});
+  return *model;
+}
+
+Prompt text_prompt(std::string_view text, const Tokenizer& tokenizer) {
+  const std::vector<TokenId> special = tokenizer.encode("", true);
+  Prompt prompt{.tokens = tokenizer.encode(text, false)};
+  if (special.empty() ||
+      (prompt.tokens.size() >= special.size() && std::equal(special.begin(), special.end(), prompt.tokens.begin())))
+    return prompt;
+  const size_t bare = prompt.tokens.size();
+  prompt.tokens = tokenizer.encode(text, true);
+  prompt.added = std::min(special.size(), prompt.tokens.size() - std::min(bare, prompt.tokens.size()));
+  return prompt;
+}
+
+ApiResult<Job> parse_completion_request(const Json& body, const RequestContext& context) {
+  Job job;
+  OCTAVO_API_ASSIGN(job.model, checked_model(body, context.model_names));
+  Fields fields(body);
+  read_generation_fields(fields, context, job);
+  read_completion_logprobs(fields, job);
+  fields.unsupported("suffix", "");
+  const int64_t max_tokens = fields.integer("max_tokens", 0).value_or(kDefaultMaxTokens);
+  if (max_tokens == 0 && !job.echo)
+    fields.fail("max_tokens", "'max_tokens' must be at least 1, or 0 with 'echo': true", "invalid_value");
+  if (fields.error()) return refuse(*fields.error());
+  OCTAVO_API_ASSIGN(job.prompts, read_prompts(body, context.engine.tokenizer()));
+  job.prompt_only = max_tokens == 0;
+  OCTAVO_API_TRY(check_lengths(job, std::max<int64_t>(1, max_tokens), context.engine.max_model_len()));
+  return job;
+}
+
+}  // namespace octavo

@@ -1,0 +1,63 @@
+// Job: a completion or chat request, checked and tokenized: what is to be generated and how it is to be told.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/constrain/constraint.h"
+#include "server/openai/api_error.h"
+#include "server/text_engine.h"
+
+namespace octavo {
+
+struct Prompt {
+  std::vector<TokenId> tokens;
+  size_t added = 0;  // leading tokens that the tokenizer put before a text; not echoed
+};
+
+enum class ToolChoice { kNone, kAuto, kRequired, kNamed };
+
+struct Job {
+  bool chat = false;
+  bool stream = false;
+  bool include_usage = false;     // stream: one last chunk with the usage
+  bool continuous_usage = false;  // stream: usage in every chunk
+  std::string model;
+  std::vector<Prompt> prompts;
+  int64_t n = 1;              // choices per prompt; choice i has seed + i
+  GenerationRequest shared;   // all but prompt, seed of the choice, and filter
+  bool echo = false;          // the prompt stands before the answer
+  bool prompt_only = false;   // max_tokens 0: what is generated is not told
+  bool include_stop = false;  // the stop string stays in the text
+  bool logprobs = false;
+  std::shared_ptr<const Constraint> constraint;  // null: free text
+  ToolChoice tool_choice = ToolChoice::kNone;
+  std::vector<std::string> tool_names;  // kNamed: the one
+
+  size_t num_choices() const { return prompts.size() * static_cast<size_t>(n); }
+};
+
+// What parsing needs to know of the server.
+struct RequestContext {
+  const TextEngine& engine;
+  const std::vector<std::string>& model_names;  // the first is the one told
+  ConstraintCompiler& constraints;
+};
+
+// The body as an object. Errors: not JSON (`param` names the field of a NaN or of a number out of range), not an
+// object.
+ApiResult<Json> parse_body(std::string_view body);
+ApiResult<Job> parse_chat_request(const Json& body, const RequestContext& context);
+ApiResult<Job> parse_completion_request(const Json& body, const RequestContext& context);
+
+// The conversation of a chat-like request as the model's template spells it, tokenized.
+ApiResult<std::vector<TokenId>> chat_tokens(const Json& body, const TextEngine& engine);
+// A text as a prompt: with the tokens that the tokenizer adds, unless the text already begins with them.
+Prompt text_prompt(std::string_view text, const Tokenizer& tokenizer);
+// The name that the reply carries. Error 404: no such model.
+ApiResult<std::string> checked_model(const Json& body, const std::vector<std::string>& names);
+
+}  // namespace octavo
