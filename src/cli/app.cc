@@ -6,6 +6,7 @@ namespace octavo {
 int run_app(int argc, char** argv) {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(make_run_command());
+  commands.push_back(make_serve_command());
   commands.push_back(make_tokenize_command());
   commands.push_back(make_logits_command());
   commands.push_back(make_quantize_command());

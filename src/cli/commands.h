@@ -8,6 +8,7 @@
 namespace octavo {
 
 std::unique_ptr<Command> make_run_command();
+std::unique_ptr<Command> make_serve_command();
 std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_logits_command();
 std::unique_ptr<Command> make_quantize_command();

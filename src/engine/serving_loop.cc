@@ -49,6 +49,9 @@ void ServingEngine::State::start(std::unique_ptr<ActiveRequest> request, std::ve
 void ServingEngine::State::run_step() {
   const Step step = scheduler.next();
   const auto begin = std::chrono::steady_clock::now();
+  for (const Share& share : step.shares)
+    if (ActiveRequest& request = *active.at(share.id); request.queue_seconds < 0)
+      request.queue_seconds = std::chrono::duration<double>(begin - request.submitted).count();
   // Whatever goes wrong in here ends the requests of this step, not the process.
   try {
     runner.run(step);
@@ -180,6 +183,7 @@ void ServingEngine::State::report(std::span<ActiveRequest* const> requests) {
     event.prompt_tokens = request->num_prompt;
     event.completion_tokens = request->answer.num_tokens();
     event.cached_tokens = request->cached_tokens;
+    event.queue_seconds = request->queue_seconds;
     if (event.finished) {
       event.finish_reason = request->answer.finish_reason();
       event.stop_match = request->answer.stop_match();

@@ -1,6 +1,7 @@
 // The inside of ServingEngine: what its thread owns, and what it shares with the callers under a mutex.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -32,6 +33,8 @@ struct ActiveRequest {
   std::vector<TokenLogprob> prompt_logprobs;  // of the prompt tokens scored so far
   bool prompt_counted = false;
   int64_t cached_tokens = 0;
+  std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
+  double queue_seconds = -1;  // until its first step; negative before
   std::optional<Error> error;
 };
 

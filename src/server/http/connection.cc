@@ -29,7 +29,6 @@ struct Refusal {
 Refusal refusal_of(const beast::error_code& error) {
   if (error == http::error::header_limit) return {431, "the request's header is too large"};
   if (error == http::error::body_limit) return {413, "the request's body is too large"};
-  if (error == beast::error::timeout) return {408, "the request did not arrive in time"};
   return {400, "this is not an HTTP request"};
 }
 
@@ -84,13 +83,14 @@ class HttpConnection final : public Connection {
     co_return more && !context_.draining;
   }
 
-  // Reads header and body. A refusal with status 0: the client is gone.
+  // Reads header and body. A refusal with status 0: the client is gone, or so slow that its socket was closed.
   asio::awaitable<std::optional<Refusal>> read_request(Parser& parser) {
     parser.header_limit(static_cast<uint32_t>(context_.options.max_header_bytes));
     parser.body_limit(context_.options.max_body_bytes);
     stream_.expires_after(context_.options.header_timeout);
     const auto [header_error, unused] = co_await http::async_read_header(stream_, buffer_, parser, kAsTuple);
-    if (header_error == http::error::end_of_stream || header_error == asio::error::connection_reset)
+    if (header_error == http::error::end_of_stream || header_error == beast::error::timeout ||
+        header_error == asio::error::connection_reset)
       co_return Refusal{0, ""};
     if (header_error) co_return refusal_of(header_error);
     const auto length = parser.content_length();
@@ -108,7 +108,7 @@ class HttpConnection final : public Connection {
     stream_.expires_after(context_.options.body_timeout);
     const auto [body_error, size] = co_await http::async_read(stream_, buffer_, parser, kAsTuple);
     if (body_error == http::error::partial_message || body_error == asio::error::connection_reset ||
-        body_error == http::error::end_of_stream)
+        body_error == beast::error::timeout || body_error == http::error::end_of_stream)
       co_return Refusal{0, ""};
     if (body_error) co_return refusal_of(body_error);
     co_return std::nullopt;

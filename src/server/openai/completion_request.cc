@@ -149,6 +149,7 @@ ApiResult<Job> parse_completion_request(const Json& body, const RequestContext& 
   OCTAVO_API_ASSIGN(job.prompts, read_prompts(body, context.engine.tokenizer()));
   job.prompt_only = max_tokens == 0;
   OCTAVO_API_TRY(check_lengths(job, std::max<int64_t>(1, max_tokens), context.engine.max_model_len()));
+  if (job.prompt_only) job.shared.max_tokens = job.shared.min_tokens = 0;
   return job;
 }
 

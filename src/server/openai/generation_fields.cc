@@ -173,7 +173,7 @@ ApiResult<void> check_lengths(Job& job, int64_t requested, int64_t max_model_len
     const auto tokens = static_cast<int64_t>(job.prompts[i].tokens.size());
     const std::string param = job.prompts.size() == 1 ? name : fmt::format("{}[{}]", name, i);
     if (tokens == 0) return refuse({.message = fmt::format("'{}' is empty: it has no tokens", param), .param = param});
-    if (tokens >= max_model_len) {
+    if (tokens + (job.prompt_only ? 0 : 1) > max_model_len) {
       const std::string asked =
           requested > 0 ? fmt::format("you requested {} tokens ({} in the {}, {} in the completion)",
                                       tokens + std::min(requested, std::numeric_limits<int64_t>::max() - tokens),

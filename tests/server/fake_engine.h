@@ -1,0 +1,203 @@
+// A TextEngine whose answers the test writes itself, over a tokenizer of single bytes; and an Exchange that remembers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "server/http/exchange.h"
+#include "server/openai/api.h"
+#include "server/text_engine.h"
+#include "text/utf8.h"
+
+namespace octavo {
+
+// Token ids 0 .. 255 are bytes; kBos and kEnd are special.
+inline constexpr TokenId kBos = 256, kEnd = 257;
+
+inline Tokenizer byte_tokenizer(bool add_bos = true) {
+  Json vocab = Json::object();
+  uint32_t next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool shown = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    std::string piece;
+    append_utf8(shown ? static_cast<uint32_t>(byte) : next++, piece);
+    vocab[piece] = byte;
+  }
+  const auto special = [](int id, const char* text) {
+    return Json{{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  Json json = {
+      {"version", "1.0"},
+      {"added_tokens", {special(kBos, "<bos>"), special(kEnd, "<end>")}},
+      {"normalizer", nullptr},
+      {"pre_tokenizer",
+       {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}},
+      {"post_processor", nullptr},
+      {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
+  if (add_bos)
+    json["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single",
+         {{{"SpecialToken", {{"id", "<bos>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+        {"pair", Json::array()},
+        {"special_tokens", {{"<bos>", {{"id", "<bos>"}, {"ids", {kBos}}, {"tokens", {"<bos>"}}}}}}};
+  Result<Tokenizer> tokenizer = Tokenizer::from_json(json.dump(), "test tokenizer");
+  EXPECT_TRUE(tokenizer) << (tokenizer ? "" : tokenizer.error().message());
+  return std::move(*tokenizer);
+}
+
+inline std::vector<TokenId> bytes_of(std::string_view text) {
+  std::vector<TokenId> ids;
+  for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+  return ids;
+}
+
+class FakeEngine : public TextEngine {
+ public:
+  explicit FakeEngine(bool add_bos = true) : tokenizer_(byte_tokenizer(add_bos)) {}
+
+  const Tokenizer& tokenizer() const override { return tokenizer_; }
+  bool is_end(TokenId id) const override { return id == kEnd; }
+  Result<std::string> render_chat(const Json& messages, const Json& variables) const override {
+    last_messages = messages;
+    last_variables = variables;
+    std::string text = "<bos>";
+    for (const Json& message : messages) {
+      if (message["role"] == "refused") return fail({.what = "the template says no"});
+      text += message["role"].get<std::string>() + ":" + message["content"].get<std::string>() + "\n";
+    }
+    return text;
+  }
+  int64_t max_model_len() const override { return context; }
+  SamplingDefaults sampling_defaults() const override { return defaults; }
+  Result<void> check_request(const GenerationRequest&) const override { return {}; }
+  Result<RequestId> submit(GenerationRequest request, EventSink sink) override {
+    if (static_cast<int64_t>(requests.size()) >= queue) return fail({.what = "queue is full"});
+    requests.push_back(std::move(request));
+    sinks.push_back(std::move(sink));
+    return requests.size();
+  }
+  void cancel(RequestId id) override { cancelled.push_back(id); }
+  EngineStats stats() const override { return {}; }
+
+  // The next event of the i-th request: each byte of `text` is a token.
+  void say(size_t i, const std::string& text, std::string finish_reason = "") {
+    TokenEvent event{.id = i + 1, .tokens = bytes_of(text), .text = text};
+    send(i, std::move(event), std::move(finish_reason));
+  }
+  void send(size_t i, TokenEvent event, std::string finish_reason = "") {
+    told.resize(std::max(told.size(), i + 1));
+    told[i] += static_cast<int64_t>(event.tokens.size());
+    event.finished = !finish_reason.empty();
+    event.finish_reason = std::move(finish_reason);
+    event.prompt_tokens = static_cast<int64_t>(requests[i].prompt.size());
+    event.completion_tokens = told[i];
+    if (requests[i].num_logprobs >= 0 && event.logprobs.empty())
+      for (const TokenId id : event.tokens) event.logprobs.push_back({id, -0.5f, top(id, requests[i].num_logprobs)});
+    if (requests[i].prompt_logprobs && told[i] == static_cast<int64_t>(event.tokens.size()))
+      for (const TokenId id : requests[i].prompt)
+        event.prompt_logprobs.push_back(
+            {id, event.prompt_logprobs.empty() ? NAN : -1.5f, top(id, requests[i].num_logprobs)});
+    sinks[i](event);
+  }
+  static std::vector<std::pair<TokenId, float>> top(TokenId id, int count) {
+    std::vector<std::pair<TokenId, float>> out;
+    for (int k = 0; k < count; ++k) out.emplace_back(k == 0 ? id : k, k == 0 ? -0.5f : -INFINITY);
+    return out;
+  }
+
+  int64_t context = 256, queue = 1000;
+  SamplingDefaults defaults;
+  std::vector<GenerationRequest> requests;
+  std::vector<EventSink> sinks;
+  std::vector<RequestId> cancelled;
+  std::vector<int64_t> told;
+  mutable Json last_messages, last_variables;
+
+ private:
+  Tokenizer tokenizer_;
+};
+
+class FakeExchange final : public Exchange {
+ public:
+  void respond(HttpResponse r) override {
+    EXPECT_FALSE(response) << "two responses";
+    response = std::move(r);
+  }
+  void start_stream(HttpHeaders) override { streaming = true; }
+  void send(std::string_view text) override { sent += text; }
+  void finish() override { finished = true; }
+  void on_gone(std::function<void()> callback) override { callback_ = std::move(callback); }
+  bool gone() const override { return gone_; }
+  void leave() {
+    gone_ = true;
+    if (callback_) callback_();
+  }
+
+  Json json() const { return response ? Json::parse(response->body) : Json(); }
+  // The payloads of the stream, each parsed strictly; "[DONE]" as a string.
+  std::vector<Json> events() const {
+    std::vector<Json> out;
+    for (size_t at = 0; at < sent.size();) {
+      const size_t end = sent.find("\n\n", at);
+      EXPECT_EQ(sent.substr(at, 6), "data: ");
+      const std::string text = sent.substr(at + 6, end - at - 6);
+      out.push_back(text == "[DONE]" ? Json(text) : Json::parse(text));
+      at = end + 2;
+    }
+    return out;
+  }
+
+  std::optional<HttpResponse> response;
+  std::string sent;
+  bool streaming = false, finished = false;
+
+ private:
+  std::function<void()> callback_;
+  bool gone_ = false;
+};
+
+// An Api over a FakeEngine; everything happens at once.
+struct ApiFixture : ::testing::Test {
+  ApiFixture() { api.set_engine(&engine); }
+
+  std::shared_ptr<FakeExchange> request(HttpRequest request) {
+    auto exchange = std::make_shared<FakeExchange>();
+    api.handle(std::move(request), exchange);
+    return exchange;
+  }
+  std::shared_ptr<FakeExchange> post(const std::string& path, const std::string& body) {
+    return request({.method = "POST", .path = path, .body = body});
+  }
+  std::shared_ptr<FakeExchange> get(const std::string& path) { return request({.method = "GET", .path = path}); }
+  // Expects 400 with this `param`; gives the message.
+  std::string refused(const std::string& path, const std::string& body, const std::string& param) {
+    const auto exchange = post(path, body);
+    EXPECT_TRUE(exchange->response) << body;
+    if (!exchange->response) return "";
+    EXPECT_EQ(exchange->response->status, 400) << body;
+    const Json error = exchange->json()["error"];
+    EXPECT_EQ(error["param"], param.empty() ? Json(nullptr) : Json(param)) << body << error.dump();
+    EXPECT_TRUE(error["message"].is_string() && !error["message"].get<std::string>().empty());
+    EXPECT_EQ(error["type"], "invalid_request_error");
+    EXPECT_TRUE(error.contains("code"));
+    return error["message"].get<std::string>();
+  }
+  std::string completion(const std::string& fields) { return R"({"model":"m","prompt":"ab")" + fields + "}"; }
+  std::string chat(const std::string& fields) {
+    return R"({"model":"m","messages":[{"role":"user","content":"hi"}])" + fields + "}";
+  }
+
+  FakeEngine engine;
+  Api api{{.model_names = {"m", "path/to/m"}, .version = "1"},
+          [](std::function<void()> task) { task(); },
+          [](std::function<void()> task) { task(); }};
+};
+
+}  // namespace octavo

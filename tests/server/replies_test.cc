@@ -1,0 +1,353 @@
+// What clients get: bodies, streams, log-probabilities, tool calls, errors in the middle, and who may ask at all.
+#include "fake_engine.h"
+
+namespace octavo {
+namespace {
+
+using Replies = ApiFixture;
+
+TEST_F(Replies, ChatInOnePiece) {
+  const auto exchange = post("/v1/chat/completions", chat(""));
+  engine.say(0, "Hel");
+  EXPECT_FALSE(exchange->response);
+  engine.say(0, "lo", "stop");
+  ASSERT_TRUE(exchange->response);
+  EXPECT_EQ(exchange->response->status, 200);
+  EXPECT_EQ(exchange->response->content_type, "application/json");
+  const Json json = exchange->json();
+  EXPECT_EQ(json["object"], "chat.completion");
+  EXPECT_EQ(json["model"], "m");
+  EXPECT_EQ(json["choices"].size(), 1u);
+  EXPECT_EQ(json["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(json["choices"][0]["message"]["content"], "Hello");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json["choices"][0]["logprobs"], nullptr);
+  const auto prompt = static_cast<int>(engine.requests[0].prompt.size());
+  EXPECT_EQ(json["usage"]["prompt_tokens"], prompt);
+  EXPECT_EQ(json["usage"]["completion_tokens"], 5);
+  EXPECT_EQ(json["usage"]["total_tokens"], prompt + 5);
+}
+
+TEST_F(Replies, ChatStreamIsWhatClientsExpect) {
+  const auto exchange = post("/v1/chat/completions", chat(R"(,"stream":true,"n":2,"logprobs":true)"));
+  EXPECT_TRUE(exchange->streaming);
+  engine.say(0, "a");
+  engine.say(1, "x", "length");
+  engine.say(0, "", "stop");
+  EXPECT_TRUE(exchange->finished);
+  const std::vector<Json> events = exchange->events();
+  EXPECT_EQ(events.back(), "[DONE]");
+  std::map<int, std::string> text, reason;
+  std::map<int, int> roles;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const Json& event = events[i];
+    EXPECT_EQ(event["id"], events[0]["id"]);
+    EXPECT_EQ(event["created"], events[0]["created"]);
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    EXPECT_FALSE(event.contains("usage"));
+    ASSERT_EQ(event["choices"].size(), 1u);
+    const Json& choice = event["choices"][0];
+    const int index = choice["index"];
+    EXPECT_EQ(reason.count(index), 0u) << "nothing after the finish_reason";
+    if (choice["delta"].contains("role")) {
+      EXPECT_TRUE(text[index].empty() && ++roles[index] == 1);
+    }
+    if (choice["delta"].contains("content")) text[index] += choice["delta"]["content"];
+    if (!choice["finish_reason"].is_null()) reason[index] = choice["finish_reason"];
+  }
+  EXPECT_EQ(text[0], "a");
+  EXPECT_EQ(text[1], "x");
+  EXPECT_EQ(roles[0] + roles[1], 2);
+  EXPECT_EQ(reason[0], "stop");
+  EXPECT_EQ(reason[1], "length");
+}
+
+TEST_F(Replies, UsageInOneLastChunkOnlyWhereAskedFor) {
+  for (const std::string path : {"/v1/chat/completions", "/v1/completions"}) {
+    const std::string fields = R"(,"stream":true,"stream_options":{"include_usage":true})";
+    const auto exchange = post(path, path == "/v1/completions" ? completion(fields) : chat(fields));
+    engine.say(engine.requests.size() - 1, "abc", "stop");
+    const std::vector<Json> events = exchange->events();
+    ASSERT_GE(events.size(), 3u);
+    const Json& last = events[events.size() - 2];
+    EXPECT_TRUE(last["choices"].empty());
+    EXPECT_EQ(last["usage"]["completion_tokens"], 3);
+    for (size_t i = 0; i + 2 < events.size(); ++i) {
+      EXPECT_EQ(events[i]["choices"].size(), 1u);
+      EXPECT_TRUE(events[i]["usage"].is_null());
+    }
+  }
+}
+
+TEST_F(Replies, CompletionStream) {
+  const auto exchange = post("/v1/completions", completion(R"(,"stream":true,"echo":true)"));
+  engine.say(0, "c");
+  engine.say(0, "d", "length");
+  std::string text;
+  int reasons = 0;
+  for (const Json& event : exchange->events()) {
+    if (event == "[DONE]") continue;
+    EXPECT_EQ(event["object"], "text_completion");
+    text += event["choices"][0]["text"];
+    reasons += !event["choices"][0]["finish_reason"].is_null();
+  }
+  EXPECT_EQ(text, "abcd");
+  EXPECT_EQ(reasons, 1);
+}
+
+TEST_F(Replies, ErrorInTheMiddleOfAStream) {
+  const auto exchange = post("/v1/chat/completions", chat(R"(,"stream":true,"n":2)"));
+  engine.say(0, "a");
+  engine.send(1, {.error = Error{.what = "it broke"}}, "error");
+  EXPECT_TRUE(exchange->finished);
+  EXPECT_EQ(engine.cancelled, std::vector<RequestId>{1}) << "the other choice is of no use any more";
+  const std::vector<Json> events = exchange->events();
+  EXPECT_EQ(events[events.size() - 2]["error"]["message"], "it broke");
+  EXPECT_EQ(exchange->sent.find("\"stop\""), std::string::npos);
+  engine.say(0, "b", "stop");
+  EXPECT_EQ(exchange->events().size(), events.size());
+}
+
+TEST_F(Replies, ErrorsBeforeAnAnswerHaveAStatus) {
+  auto exchange = post("/v1/chat/completions", chat(""));
+  engine.send(0, {.error = Error{.what = "it broke"}}, "error");
+  EXPECT_EQ(exchange->response->status, 500);
+  engine.queue = 2;
+  exchange = post("/v1/completions", completion(R"(,"stream":true,"n":2)"));
+  ASSERT_TRUE(exchange->response) << "no stream was begun";
+  EXPECT_EQ(exchange->response->status, 429);
+  EXPECT_EQ(engine.cancelled, std::vector<RequestId>{2});
+  EXPECT_EQ(exchange->response->headers[0].first, "Retry-After");
+}
+
+TEST_F(Replies, GoneClientsAreCancelled) {
+  const auto exchange = post("/v1/completions", completion(R"(,"stream":true,"n":3)"));
+  engine.say(1, "a", "stop");
+  exchange->leave();
+  EXPECT_EQ(engine.cancelled, (std::vector<RequestId>{1, 3}));
+  const size_t before = exchange->sent.size();
+  engine.send(0, {}, "abort");
+  engine.send(2, {}, "abort");
+  EXPECT_EQ(exchange->sent.size(), before);
+  EXPECT_NE(get("/metrics")->response->body.find("finished_reason=\"abort\"} 2"), std::string::npos);
+}
+
+TEST_F(Replies, BrokenBytesAreStrictJson) {
+  const auto exchange = post("/v1/chat/completions", chat(R"(,"logprobs":true,"top_logprobs":2)"));
+  TokenEvent event{.tokens = {0xF0, 0x9F}, .text = "\xEF\xBF\xBD"};
+  engine.send(0, event, "length");
+  const Json entry = exchange->json()["choices"][0]["logprobs"]["content"][0];
+  EXPECT_EQ(entry["bytes"], Json({0xF0}));
+  EXPECT_EQ(entry["token"], "\xEF\xBF\xBD");
+  EXPECT_EQ(entry["logprob"], -0.5);
+  EXPECT_EQ(entry["top_logprobs"].size(), 2u);
+  EXPECT_EQ(entry["top_logprobs"][1]["logprob"], -9999.0) << "an impossible token has a finite value";
+}
+
+TEST_F(Replies, LogprobsWithoutTopHaveAnEmptyList) {
+  const auto exchange = post("/v1/chat/completions", chat(R"(,"logprobs":true)"));
+  engine.say(0, "a", "stop");
+  const Json content = exchange->json()["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 1u);
+  EXPECT_EQ(content[0]["top_logprobs"], Json::array());
+}
+
+// What lm-eval reads: arrays of prompt and answer, and the best token's value found among the top ones.
+TEST_F(Replies, EchoWithLogprobs) {
+  for (const std::string max_tokens : {"1", "0"}) {
+    engine.requests.clear();
+    engine.sinks.clear();
+    engine.told.clear();
+    const std::string head =
+        R"({"prompt":["<bos>\u00e9","xy"],"echo":true,"logprobs":1,"temperature":0,"seed":1234,"max_tokens":)";
+    const auto exchange = post("/v1/completions", head + max_tokens + "}");
+    ASSERT_EQ(engine.requests.size(), 2u);
+    const std::string answer = max_tokens == "1" ? "c" : "";
+    engine.say(1, answer, "length");
+    engine.say(0, answer, "length");
+    const Json choices = exchange->json()["choices"];
+    ASSERT_EQ(choices.size(), 2u);
+    EXPECT_EQ(choices[0]["index"], 0);
+    EXPECT_EQ(choices[0]["text"], "<bos>\u00e9" + answer);
+    EXPECT_EQ(choices[1]["text"], "xy" + answer);
+    const Json& logprobs = choices[0]["logprobs"];
+    const size_t count = 3 + answer.size();
+    for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+      EXPECT_EQ(logprobs[list].size(), count) << list;
+    EXPECT_EQ(logprobs["token_logprobs"][0], nullptr);
+    EXPECT_EQ(logprobs["top_logprobs"][0], nullptr);
+    EXPECT_EQ(logprobs["tokens"][1], "bytes:\\xc3");
+    EXPECT_EQ(logprobs["token_logprobs"][1], -1.5);
+    EXPECT_TRUE(logprobs["top_logprobs"][1].contains("bytes:\\xc3"));
+    EXPECT_EQ(logprobs["text_offset"][0], 0);
+    EXPECT_EQ(logprobs["text_offset"][1], 5);
+    EXPECT_EQ(logprobs["text_offset"][2], 5) << "the second byte of a character begins where the character does";
+    if (!answer.empty()) {
+      EXPECT_EQ(logprobs["text_offset"][3], 6);
+    }
+    EXPECT_EQ(choices[1]["logprobs"]["text_offset"][1], 0) << "an added BOS is no part of the text";
+    EXPECT_EQ(exchange->json()["usage"]["completion_tokens"], 2 * answer.size());
+  }
+}
+
+TEST_F(Replies, StopStringsStayWhereAskedFor) {
+  const auto exchange = post("/v1/completions", completion(R"(,"stop":["END"],"include_stop_str_in_output":true)"));
+  engine.send(0, {.tokens = {'a'}, .text = "a", .stop_match = "END"}, "stop");
+  EXPECT_EQ(exchange->json()["choices"][0]["text"], "aEND");
+}
+
+struct ToolReplies : ApiFixture {
+  std::string tools(const std::string& more) {
+    return chat(
+        R"(,"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}}}])" +
+        more);
+  }
+};
+
+TEST_F(ToolReplies, TaggedCalls) {
+  const auto exchange = post("/v1/chat/completions", tools(""));
+  engine.say(0, "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"x\": 1}}\n</tool_call>\n", "stop");
+  const Json choice = exchange->json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["content"], "Let me see.");
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "add");
+  EXPECT_EQ(Json::parse(choice["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>()),
+            Json({{"x", 1}}));
+}
+
+TEST_F(ToolReplies, TaggedCallsStreamByteByByte) {
+  const auto exchange = post("/v1/chat/completions", tools(R"(,"stream":true)"));
+  for (const char c : std::string("a <b> "
+                                  "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":1}}</"
+                                  "tool_call><tool_call>{\"name\":\"add\",\"arguments\":{\"x\":2}}</tool_call>"))
+    engine.say(0, std::string(1, c));
+  engine.say(0, "", "stop");
+  std::string text, reason;
+  std::vector<Json> calls;
+  for (const Json& event : exchange->events()) {
+    if (event == "[DONE]") continue;
+    const Json& choice = event["choices"][0];
+    if (choice["delta"].contains("content")) text += choice["delta"]["content"];
+    if (choice["delta"].contains("tool_calls")) calls.push_back(choice["delta"]["tool_calls"][0]);
+    if (!choice["finish_reason"].is_null()) reason = choice["finish_reason"];
+  }
+  EXPECT_EQ(text, "a <b>");
+  EXPECT_EQ(reason, "tool_calls");
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[1]["index"], 1);
+  EXPECT_EQ(calls[1]["function"]["arguments"], "{\"x\":2}");
+}
+
+TEST_F(ToolReplies, BareJsonCallsAndWhatIsNone) {
+  const std::map<std::string, bool> answers = {{R"({"name": "add", "parameters": {"x": 3}})", true},
+                                               {R"({"name": "other", "parameters": {}})", false},
+                                               {R"({"name": "add", )", false},
+                                               {"<tool_call>{\"name\":\"other\"}</tool_call>", false},
+                                               {"<tool_call", false},
+                                               {"plain { text", false}};
+  for (const auto& [text, is_call] : answers) {
+    const auto exchange = post("/v1/chat/completions", tools(""));
+    engine.say(engine.requests.size() - 1, text, "stop");
+    const Json choice = exchange->json()["choices"][0];
+    EXPECT_EQ(choice["message"].contains("tool_calls"), is_call) << text;
+    EXPECT_EQ(choice["finish_reason"], is_call ? "tool_calls" : "stop");
+    if (!is_call) {
+      EXPECT_EQ(choice["message"]["content"], text);
+    }
+  }
+}
+
+TEST_F(ToolReplies, ANamedFunctionGetsItsArguments) {
+  const auto exchange =
+      post("/v1/chat/completions", tools(R"(,"tool_choice":{"type":"function","function":{"name":"add"}})"));
+  ASSERT_TRUE(engine.requests[0].allow);
+  engine.say(0, "{\"x\":4}", "stop");
+  const Json message = exchange->json()["choices"][0]["message"];
+  EXPECT_EQ(message["content"], nullptr);
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], "{\"x\":4}");
+}
+
+TEST_F(Replies, PathsAndMethods) {
+  EXPECT_EQ(get("/health")->response->status, 200);
+  EXPECT_EQ(get("/nothing")->response->status, 404);
+  EXPECT_EQ(get("/v1/completions")->response->status, 405);
+  EXPECT_EQ(get("/version")->json()["version"], "1");
+  const Json models = get("/v1/models")->json();
+  EXPECT_EQ(models["object"], "list");
+  EXPECT_EQ(models["data"][0]["id"], "m");
+  EXPECT_EQ(models["data"][0]["object"], "model");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 256);
+}
+
+TEST_F(Replies, TokenizeAndBack) {
+  Json json = post("/tokenize", R"({"prompt":"ab","return_token_strs":true})")->json();
+  EXPECT_EQ(json["tokens"], Json({kBos, 'a', 'b'}));
+  EXPECT_EQ(json["count"], 3);
+  EXPECT_EQ(json["max_model_len"], 256);
+  EXPECT_EQ(json["token_strs"][1], "a");
+  EXPECT_EQ(post("/tokenize", R"({"prompt":"ab","add_special_tokens":false})")->json()["count"], 2);
+  EXPECT_EQ(post("/tokenize", R"({"messages":[{"role":"user","content":"x"}]})")->json()["tokens"][0], kBos);
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[97,98]})")->json()["prompt"], "ab");
+  refused("/detokenize", R"({"tokens":[258]})", "tokens");
+  refused("/tokenize", "{}", "prompt");
+}
+
+TEST(Access, KeysOriginsAndReadiness) {
+  FakeEngine engine;
+  Api api{{.model_names = {"m"}, .api_key = "secret", .cors_origins = {"https://a.example"}},
+          [](std::function<void()> task) { task(); },
+          [](std::function<void()> task) { task(); }};
+  const auto status = [&](HttpRequest request) {
+    const auto exchange = std::make_shared<FakeExchange>();
+    api.handle(std::move(request), exchange);
+    return exchange->response ? exchange->response->status : 0;
+  };
+  api.set_progress(0.5);
+  EXPECT_EQ(status({.method = "GET", .path = "/health"}), 503);
+  EXPECT_EQ(status({.method = "GET", .path = "/health/live"}), 200);
+  EXPECT_EQ(status({.method = "GET", .path = "/v1/models", .authorization = "Bearer secret"}), 503);
+  api.set_engine(&engine);
+  EXPECT_EQ(status({.method = "GET", .path = "/health"}), 200);
+  EXPECT_EQ(status({.method = "GET", .path = "/v1/models"}), 401);
+  EXPECT_EQ(status({.method = "GET", .path = "/v1/models", .authorization = "Bearer secreT"}), 401);
+  EXPECT_EQ(status({.method = "GET", .path = "/v1/models", .authorization = "secret"}), 401);
+  EXPECT_EQ(status({.method = "GET", .path = "/v1/models", .authorization = "Bearer secret"}), 200);
+  EXPECT_EQ(status({.method = "GET", .path = "/metrics"}), 200);
+  HttpRequest models{.method = "GET", .path = "/v1/models", .authorization = "Bearer secret", .host = "localhost:8000"};
+  for (const auto& [origin, expected] : std::map<std::string, int>{
+           {"https://a.example", 200}, {"http://localhost:8000", 200}, {"https://b.example", 403}, {"null", 403}}) {
+    models.origin = origin;
+    EXPECT_EQ(status(models), expected) << origin;
+  }
+  EXPECT_EQ(status({.method = "OPTIONS", .path = "/v1/chat/completions", .origin = "https://a.example"}), 204);
+  api.set_draining();
+  models.origin.clear();
+  EXPECT_EQ(status(models), 503);
+}
+
+TEST_F(Replies, MetricsAddUp) {
+  for (int i = 0; i < 5; ++i) {
+    post("/v1/completions", completion(R"(,"n":2)"));
+    const size_t first = engine.requests.size() - 2;
+    engine.say(first, "abc", "stop");
+    engine.say(first + 1, "de", "length");
+  }
+  refused("/v1/completions", completion(",\"n\":0"), "n");
+  const std::string text = get("/metrics")->response->body;
+  const auto has = [&](const std::string& line) { EXPECT_NE(text.find(line + "\n"), std::string::npos) << line; };
+  has("vllm:prompt_tokens_total{model_name=\"m\"} 15");
+  has("vllm:generation_tokens_total{model_name=\"m\"} 25");
+  has("vllm:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 5");
+  has("vllm:request_success_total{model_name=\"m\",finished_reason=\"length\"} 5");
+  has("vllm:time_to_first_token_seconds_count{model_name=\"m\"} 10");
+  has("vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 10");
+  has("vllm:inter_token_latency_seconds_count{model_name=\"m\"} 15");
+  has("octavo:requests_rejected_total{model_name=\"m\"} 1");
+  EXPECT_NE(text.find("le=\"0.0005\""), std::string::npos);
+  EXPECT_EQ(text.find("nan"), std::string::npos);
+  EXPECT_EQ(text.find("inf"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octavo
