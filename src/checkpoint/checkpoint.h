@@ -1,5 +1,5 @@
-// Checkpoint: a model on disk (a folder of safetensors, or a GGUF file) as named tensors under their hub names, with the
-// quantization it was stored in. Everything in it was checked against the file's real size before it is handed out.
+// Checkpoint: a model on disk (a folder of safetensors, or a GGUF file) as named tensors under their hub names, with
+// the quantization it was stored in. Everything in it was checked against the file's real size before it is handed out.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +22,7 @@ namespace octavo {
 struct TensorEntry {
   std::string name;
   Shape shape;
-  std::string stored_type;     // "BF16", "F8_E4M3", "Q4_1"
+  std::string stored_type;  // "BF16", "F8_E4M3", "Q4_1"
   int64_t stored_bytes = 0;
   std::filesystem::path file;       // relative to the model's folder
   std::optional<TensorView> plain;  // set where the bytes are plain elements in hub order, mapped; may be unaligned
@@ -43,12 +43,12 @@ class TensorReader {
 
 // A linear layer's weight as stored.
 struct StoredLinear {
-  const TensorEntry* entry = nullptr;     // the weight tensor
-  TensorFormat format;                    // element and scale grid; plain for BF16, F16, F32 and dequantized GGUF blocks
+  const TensorEntry* entry = nullptr;  // the weight tensor
+  TensorFormat format;                 // element and scale grid; plain for BF16, F16, F32 and dequantized GGUF blocks
   int64_t rows = 0, cols = 0;
-  std::vector<float> scales;              // grid widened to FP32 [format.scale_rows(rows), format.scale_cols(cols)]
-  std::optional<float> input_scale;       // static activation scale
-  std::optional<std::vector<float>> bias; // [rows]
+  std::vector<float> scales;               // grid widened to FP32 [format.scale_rows(rows), format.scale_cols(cols)]
+  std::optional<float> input_scale;        // static activation scale
+  std::optional<std::vector<float>> bias;  // [rows]
 
   // The codes in place; only where entry->plain is set.
   MatrixView view() const { return {format, rows, cols, entry->plain->data.data(), scales.data()}; }
@@ -77,7 +77,8 @@ class Checkpoint {
   const PrecisionPlan& stored_plan() const;
   std::string_view dialect() const;  // "none", "fp8", "compressed-tensors", "gguf"
 
-  // The weight (and scales, bias) of a module of config().linear_modules(). lm_head of a tied model gives the embedding.
+  // The weight (and scales, bias) of a module of config().linear_modules(). lm_head of a tied model gives the
+  // embedding.
   Result<StoredLinear> linear(std::string_view module) const;
   Result<KvScales> kv_scales(int layer) const;
   // A vector or matrix kept wide (norms, embedding), as FP32. Checks the shape.

@@ -19,7 +19,7 @@ struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
   double factor = 1.0;
-  int64_t original_max_position = 0;  // yarn, llama3, dynamic: the context the model was trained on
+  int64_t original_max_position = 0;                     // yarn, llama3, dynamic: the context the model was trained on
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
   std::optional<double> attention_factor;                // yarn: as given; see inverse_frequencies()
@@ -46,8 +46,8 @@ struct ModelConfig {
 
   bool operator==(const ModelConfig&) const = default;
 
-  // Tokens the model can hold: max_position, stretched by the scalings that stretch it (vLLM's rule; llama3 does not, its
-  // max_position is already the long one).
+  // Tokens the model can hold: max_position, stretched by the scalings that stretch it (vLLM's rule; llama3 does not,
+  // its max_position is already the long one).
   int64_t context_length() const;
 
   int64_t q_size() const { return num_heads * head_dim; }

@@ -87,11 +87,14 @@ int64_t ModelConfig::context_length() const {
   const auto stretched = [&](int64_t base) { return static_cast<int64_t>(static_cast<double>(base) * rope.factor); };
   switch (rope.type) {
     case RopeType::kLinear:
-    case RopeType::kDynamic: return stretched(max_position);
+    case RopeType::kDynamic:
+      return stretched(max_position);
     case RopeType::kYarn:
-      return std::max(max_position, stretched(rope.original_max_position > 0 ? rope.original_max_position : max_position));
+      return std::max(max_position,
+                      stretched(rope.original_max_position > 0 ? rope.original_max_position : max_position));
     case RopeType::kDefault:
-    case RopeType::kLlama3: return max_position;
+    case RopeType::kLlama3:
+      return max_position;
   }
   return max_position;
 }

@@ -96,7 +96,8 @@ struct ErrorLanes {
 };
 
 template <class Source, class Encoder>
-[[gnu::always_inline]] inline __m256i encode_step(const std::byte* source, __m256 scale, __m256 largest, ErrorLanes& error) {
+[[gnu::always_inline]] inline __m256i encode_step(const std::byte* source, __m256 scale, __m256 largest,
+                                                  ErrorLanes& error) {
   __m256i codes[4];
   for (int i = 0; i < 4; ++i) {
     const __m256 x =

@@ -38,8 +38,8 @@ struct Minifloat {
     if (is_nan_code(code)) return bits_float(sign | 0x7FC00000u);
     if (kSpecial == Special::kIeee && exponent == kExponentMask) return bits_float(sign | 0x7F800000u);
     if (exponent != 0) return bits_float(sign | ((exponent + 127u - kBias) << 23) | (mantissa << (23 - kMantissaBits)));
-    // Subnormal: mantissa x 2^(1 - bias - mantissa bits); the product is exact. With FP32's own exponent range it would be
-    // an FP32 subnormal, which a flush-to-zero flag could lose: there the bits are only moved.
+    // Subnormal: mantissa x 2^(1 - bias - mantissa bits); the product is exact. With FP32's own exponent range it would
+    // be an FP32 subnormal, which a flush-to-zero flag could lose: there the bits are only moved.
     if constexpr (kBias == 127) return bits_float(sign | (mantissa << (23 - kMantissaBits)));
     const float magnitude = static_cast<float>(mantissa) * exp2_int(1 - kBias - kMantissaBits);
     return bits_float(sign | float_bits(magnitude));

@@ -21,20 +21,22 @@ std::string_view role_name(Role role);  // "q_proj", ..., "lm_head"
 struct LinearModule {
   std::string name;
   Role role;
-  int layer;  // -1 for lm_head
+  int layer;           // -1 for lm_head
   int64_t rows, cols;  // [out, in]
 };
 
 struct LinearPlan {
   TensorFormat weight;      // plain, or scaled (scales are always stored beside the weight)
   TensorFormat activation;  // what the layer's input is when it enters the product
-  std::string reason;       // "scheme fp8", "checkpoint", "ignored: lm_head", "override re:.*down_proj", "tied to the embedding"
+  std::string
+      reason;  // "scheme fp8", "checkpoint", "ignored: lm_head", "override re:.*down_proj", "tied to the embedding"
 
   bool operator==(const LinearPlan&) const = default;
 };
 
 struct KvPlan {
-  TensorFormat k, v;  // rows are (token, head) pairs; scale_time kStored: one scale per tensor or head in the checkpoint
+  TensorFormat k,
+      v;  // rows are (token, head) pairs; scale_time kStored: one scale per tensor or head in the checkpoint
   std::string reason;
 };
 
@@ -56,21 +58,24 @@ struct PrecisionPlan {
 
 // What the user asked for on top of a scheme or a checkpoint.
 struct PlanRequest {
-  std::string scheme;                         // empty: what the checkpoint says
-  std::vector<std::string> ignore;            // modules left in BF16: exact name, "re:PATTERN" (anchored at the start), or role name
+  std::string scheme;  // empty: what the checkpoint says
+  std::vector<std::string>
+      ignore;  // modules left in BF16: exact name, "re:PATTERN" (anchored at the start), or role name
   std::vector<std::pair<std::string, std::string>> overrides;  // rule -> scheme name
-  std::string kv_cache_dtype, k_dtype, v_dtype;  // empty or "auto": what the scheme or checkpoint says
+  std::string kv_cache_dtype, k_dtype, v_dtype;                // empty or "auto": what the scheme or checkpoint says
 };
 
 const std::vector<Scheme>& schemes();
 Result<const Scheme*> find_scheme(std::string_view name);  // error lists the known names
-Result<TensorFormat> kv_format(std::string_view name);     // "bf16", "fp8_e4m3" (alias "fp8"), "fp8_e5m2", "int8", "float32"
+Result<TensorFormat> kv_format(
+    std::string_view name);  // "bf16", "fp8_e4m3" (alias "fp8"), "fp8_e5m2", "int8", "float32"
 
 // Does `rule` ("lm_head", "re:.*\.down_proj", "down_proj") match this module?
 Result<bool> rule_matches(std::string_view rule, const LinearModule& module);
 
-// The plan of a scheme for these modules. lm_head stays BF16 (FP32 for scheme float32) unless an override names it. A rule that matches nothing
-// is an entry in notes; a scheme that a shape does not allow is an error that names the module.
+// The plan of a scheme for these modules. lm_head stays BF16 (FP32 for scheme float32) unless an override names it. A
+// rule that matches nothing is an entry in notes; a scheme that a shape does not allow is an error that names the
+// module.
 Result<PrecisionPlan> make_plan(const std::vector<LinearModule>& modules, int num_layers, const PlanRequest& request);
 
 // The KV part alone, laid over a plan (checkpoints and schemes alike): kv_cache_dtype first, then k_dtype and v_dtype.

@@ -29,7 +29,8 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // `variables` is an object: messages, tools, add_generation_prompt, bos_token, eos_token, and any other keyword.
-  // raise_exception(text) becomes an error whose `what` is that text. `now` feeds strftime_now (seconds since the epoch).
+  // raise_exception(text) becomes an error whose `what` is that text. `now` feeds strftime_now (seconds since the
+  // epoch).
   Result<std::string> render(const Json& variables, TemplateLimits limits = {}, int64_t now = -1) const;
 
  private:

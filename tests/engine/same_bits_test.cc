@@ -105,7 +105,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, SameBits,
                                           testing::Values("float32", "bf16", "fp8", "fp8-weight", "fp8-block",
                                                           "fp8-tensor", "int8")),
                          [](const auto& instance) {
-                           std::string text = std::string(std::get<0>(instance.param)) + "_" + std::get<1>(instance.param);
+                           std::string text =
+                               std::string(std::get<0>(instance.param)) + "_" + std::get<1>(instance.param);
                            std::replace(text.begin(), text.end(), '-', '_');
                            return text;
                          });

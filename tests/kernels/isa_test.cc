@@ -56,8 +56,7 @@ TEST(Isa, NamesGoBothWays) {
 
 TEST(Isa, ALevelNeedsAllBelow) {
   EXPECT_TRUE(isa_available(Isa::kReference));
-  for (size_t i = 1; i < std::size(kAll); ++i)
-    EXPECT_LE(isa_available(kAll[i]), isa_available(kAll[i - 1]));
+  for (size_t i = 1; i < std::size(kAll); ++i) EXPECT_LE(isa_available(kAll[i]), isa_available(kAll[i - 1]));
 }
 
 TEST(Isa, RatesAreThereForWhatIsAvailable) {
