@@ -85,8 +85,9 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special, std::ve
     if (token.single_word && (word_before(text, found.begin) || word_after(text, found.end))) continue;
     size_t begin = found.begin, end = found.end;
     // White space that the token before has swallowed stays with that token.
-    if (token.lstrip) begin = skip_space_before(text, begin, std::min(done, begin));
+    if (token.lstrip) begin = std::max(done, skip_space_before(text, begin, std::min(done, begin)));
     if (token.rstrip) swallowed = end = end < swallowed ? swallowed : skip_space_after(text, end);
+    if (begin >= end) continue;  // nothing is left of it: white space that the token before has taken
     if (done < begin) parts.push_back({text.substr(done, begin - done), -1});
     parts.push_back({text.substr(begin, end - begin), token.id});
     done = end;

@@ -48,8 +48,10 @@ Result<void> Bpe::add_merge(const Vocabulary& vocabulary, std::string_view left,
   }
   std::optional<TokenId> ids[3];
   const std::string_view pieces[3] = {left, right, merged};
+  // Most files number the results of merges in the order of the merges: then no search is needed.
+  if (vocabulary.contains(expected_) && vocabulary.piece(expected_) == merged) ids[2] = expected_;
   for (int i = 0; i < 3; ++i) {
-    ids[i] = vocabulary.find(pieces[i]);
+    if (!ids[i]) ids[i] = vocabulary.find(pieces[i]);
     if (!ids[i])
       return fail({.what = "a merge names a token that is not in the vocabulary",
                    .where = fmt::format("merge {}: \"{}\" + \"{}\"", order_.size(), left, right),
@@ -58,6 +60,7 @@ Result<void> Bpe::add_merge(const Vocabulary& vocabulary, std::string_view left,
   }
   merges_[key(*ids[0], *ids[1])] = {static_cast<uint32_t>(order_.size()), *ids[2]};
   order_.push_back({*ids[0], *ids[1]});
+  expected_ = *ids[2] + 1;
   return {};
 }
 

@@ -80,6 +80,7 @@ class Bpe {
 
   FlatMap<Merge> merges_;
   std::vector<Pair> order_;
+  TokenId expected_ = -1;  // the result of the next merge, if the file numbers them in order
   std::array<TokenId, 256> byte_ids_{};
   BpeOptions options_;
 };

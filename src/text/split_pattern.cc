@@ -19,6 +19,16 @@ constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kHex = "0-9A-Fa-f";
 constexpr size_t kMaxPattern = 64 << 10;
 
+// Grows as far as a match needs; most need none of it.
+pcre2_jit_stack* thread_jit_stack() {
+  struct Freed {
+    pcre2_jit_stack* stack;
+    ~Freed() { pcre2_jit_stack_free(stack); }
+  };
+  thread_local const Freed stack{pcre2_jit_stack_create(size_t{32} << 10, size_t{32} << 20, nullptr)};
+  return stack.stack;
+}
+
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : in_(pattern) {}
@@ -158,7 +168,9 @@ struct SplitPattern::State {
     }
     state.context = pcre2_match_context_create(nullptr);
     pcre2_set_match_limit(state.context, 10'000'000);
-    pcre2_set_heap_limit(state.context, 64 << 10);  // KiB
+    pcre2_set_heap_limit(state.context, 256 << 10);  // KiB
+    pcre2_jit_stack_assign(
+        state.context, [](void*) { return thread_jit_stack(); }, nullptr);
     state.jit = pcre2_jit_compile(state.code, PCRE2_JIT_COMPLETE) == 0;
     return {};
   }

@@ -24,7 +24,7 @@ Result<std::vector<TokenId>> special_token_ids(const Json& processor, const Json
   OCTAVO_ASSIGN(const Json* list, array_member(*entry, "ids", kPart));
   std::vector<TokenId> ids;
   for (const Json& id : *list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX)
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX)
       return fail({.what = "template has an invalid token id", .where = std::string(kPart), .found = id.dump()});
     ids.push_back(id.get<TokenId>());
   }
