@@ -53,10 +53,12 @@ Value repeat(const Value& value, int64_t times) {
   if (value.is_string()) {
     check_text_size(count, value.text().size());
     if (value.text().empty()) return value;
-    spend_steps(count);
+    const size_t size = count * value.text().size();
+    spend_steps(size / 64);
     std::string text;
-    text.reserve(count * value.text().size());
-    for (size_t i = 0; i < count; ++i) text += value.text();
+    text.reserve(size);
+    if (size > 0) text = value.text();
+    while (text.size() < size) text.append(text, 0, size - text.size());  // doubles what is there
     return Value::string(std::move(text), value.is_markup());
   }
   const auto& source = value.items();
@@ -174,6 +176,7 @@ Value unary(Operator op, const Value& a) {
   if (op == Operator::kNot) return Value::boolean(!truthy(a));
   require_defined(a);
   if (a.is(Kind::kFloat)) return Value::real(op == Operator::kNegate ? -a.as_real() : a.as_real());
+  if (a.is(Kind::kBigInt)) raise("arithmetic on an integer beyond 64 bits is not supported");
   if (!a.is_integer()) raise(fmt::format("bad operand type for unary {}: '{}'", spelling(op), type_name(a)));
   if (op == Operator::kPlus) return Value::integer(a.as_integer());
   int64_t result = 0;

@@ -56,10 +56,15 @@ bool is_defined(const Value& v) {
 bool is_undefined(const Value& v) {
   return v.is_undefined();
 }
+void require_hashable(const Value& v) {
+  if (!is_hashable(v)) raise(fmt::format("unhashable type: '{}'", type_name(v)));
+}
 bool is_filter(const Value& v) {
+  require_hashable(v);
   return v.is_string() && has_filter(v.text());
 }
 bool is_test(const Value& v) {
+  require_hashable(v);
   return v.is_string() && has_test(v.text());
 }
 bool is_none(const Value& v) {

@@ -116,6 +116,7 @@ Value to_real(Interpreter&, const Value& self, const Arguments& arguments) {
 Value absolute(Interpreter&, const Value& self, const Arguments& arguments) {
   const Parameters parameters("abs", arguments, {});
   if (self.is(Kind::kFloat)) return Value::real(std::abs(self.as_real()));
+  if (self.is(Kind::kBigInt)) return self;
   if (!self.is_integer()) {
     require_defined(self);
     raise(fmt::format("bad operand type for abs(): '{}'", type_name(self)));

@@ -102,18 +102,21 @@ class SelectedItems : public IteratorObject {
   std::string name_;
 };
 
-std::shared_ptr<IteratorObject> source_of(const Value& input) {
-  return truthy(input) ? iterate(input) : iterate(Value::list({}));
+// What is false has no items, and jinja2 does not look at the arguments then.
+Value no_items() {
+  return Value::object(Kind::kIterator, iterate(Value::list({})));
 }
 
 Value map(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
-  return Value::object(Kind::kIterator, std::make_shared<MappedItems>(&interpreter, source_of(self), arguments));
+  if (!truthy(self)) return no_items();
+  return Value::object(Kind::kIterator, std::make_shared<MappedItems>(&interpreter, iterate(self), arguments));
 }
 
 template <bool wanted, bool by_attribute>
 Value select(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
+  if (!truthy(self)) return no_items();
   return Value::object(Kind::kIterator,
-                       std::make_shared<SelectedItems>(&interpreter, source_of(self), arguments, wanted, by_attribute));
+                       std::make_shared<SelectedItems>(&interpreter, iterate(self), arguments, wanted, by_attribute));
 }
 
 constexpr Builtin kFilters[] = {

@@ -135,7 +135,7 @@ Value sort(Interpreter& interpreter, const Value& self, const Arguments& argumen
       Value key = path.of(interpreter, item);
       keys.push_back(case_sensitive ? std::move(key) : ignore_case(std::move(key)));
     }
-    return keys.size() == 1 ? std::move(keys[0]) : Value::list(std::move(keys));
+    return Value::list(std::move(keys));  // lists look at equality first: undefined keys are equal
   };
   return Value::list(sort_by_key(keyed(self, key_of), parameters.boolean(0, false)));
 }

@@ -120,8 +120,8 @@ Value truncate(Interpreter&, const Value& self, const Arguments& arguments) {
   const auto end_length = static_cast<int64_t>(count_code_points(end));
   if (length < end_length) raise(fmt::format("expected length >= {}, got {}", end_length, length));
   if (leeway < 0) raise(fmt::format("expected leeway >= 0, got {}", leeway));
+  if (static_cast<int64_t>(length_of(self)) - leeway <= length) return self;
   if (!self.is_string()) raise(fmt::format("truncate() needs text, not {}", type_name(self)));
-  if (static_cast<int64_t>(self.text_length()) - leeway <= length) return self;
   std::string text = self.text().substr(0, byte_offset(self.text(), static_cast<size_t>(length - end_length)));
   if (!parameters.boolean(1, false)) text = text.substr(0, text.rfind(' '));
   return Value::string(text + end, self.is_markup());
