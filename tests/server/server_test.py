@@ -1,0 +1,426 @@
+#!/usr/bin/env python3
+"""`octavo serve` as clients see it: the binary over real sockets, with a model whose answers are written by this test.
+
+    python3 tests/server/server_test.py OCTAVO
+
+The "script" model: hidden = vocabulary, embedding = identity, o_proj and down_proj zero. What the head says of a token is
+then a function of the last token alone, so every answer is known beforehand.
+"""
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+OCTAVO = None
+SIZE = 512
+CONTEXT = 512
+BOS, END, ABC, DEF, HI = 256, 257, 258, 259, 260
+PEPPER = "\N{HOT PEPPER}".encode()
+
+
+def script():
+    """token -> the one that follows."""
+    follow = {token: END for token in range(SIZE)}
+    for i in range(26):
+        follow[ord("a") + i] = ord("a") + (i + 1) % 26  # an endless alphabet
+    for digit in range(9):
+        follow[ord("0") + digit] = ord("0") + digit + 1  # ends after 9
+    follow.update({ABC: DEF, DEF: ord("G"), ord("G"): HI, HI: ord("J"), ord("J"): ord("K")})
+    follow[ord("!")] = PEPPER[0]  # one byte per token
+    follow.update({PEPPER[i]: PEPPER[i + 1] for i in range(3)})
+    follow[ord("?")] = 0xC3  # half a character, then the end
+    follow[ord("\n")] = ord("0")  # the end of the template
+    return follow
+
+
+def byte_pieces():
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    pieces, extra = {}, 256
+    for byte in range(256):
+        if byte in shown:
+            pieces[byte] = chr(byte)
+        else:
+            pieces[byte] = chr(extra)
+            extra += 1
+    return pieces
+
+
+def write_model(folder):
+    folder.mkdir()
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": SIZE, "vocab_size": SIZE,
+              "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 8,
+              "head_dim": 64, "rms_norm_eps": 1e-6, "max_position_embeddings": CONTEXT, "rope_theta": 10000.0,
+              "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": BOS,
+              "eos_token_id": END}
+    (folder / "config.json").write_text(json.dumps(config))
+    vocab = {piece: byte for byte, piece in byte_pieces().items()}
+    vocab.update({"ABC": ABC, "DEF": DEF, "HI": HI})
+    vocab.update({f"unused{i}": i for i in range(HI + 1, SIZE)})
+    added = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+              "special": True} for i, text in ((BOS, "<bos>"), (END, "<end>"))]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": level, "decoder": level,
+        "post_processor": {"type": "TemplateProcessing", "pair": [],
+                           "single": [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                           "special_tokens": {"<bos>": {"id": "<bos>", "ids": [BOS], "tokens": ["<bos>"]}}},
+        "model": {"type": "BPE", "vocab": vocab, "merges": []}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({
+        "bos_token": "<bos>", "eos_token": "<end>",
+        "chat_template": "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"}))
+    write_weights(folder / "model.safetensors")
+
+
+def write_weights(path):
+    one = struct.pack("<H", 0x3F80)  # BF16
+
+    def matrix(rows, cols, ones=()):
+        data = bytearray(2 * rows * cols)
+        for row, col in ones:
+            data[2 * (row * cols + col):2 * (row * cols + col) + 2] = one
+        return [rows, cols], bytes(data)
+
+    layer = "model.layers.0."
+    tensors = {"model.embed_tokens.weight": matrix(SIZE, SIZE, [(i, i) for i in range(SIZE)]),
+               "lm_head.weight": matrix(SIZE, SIZE, [(after, last) for last, after in script().items()]),
+               "model.norm.weight": ([SIZE], one * SIZE)}
+    for name in ("input_layernorm", "post_attention_layernorm"):
+        tensors[layer + name + ".weight"] = ([SIZE], one * SIZE)
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        ones = [(i, i) for i in range(SIZE)] if name == "v_proj" else ()
+        tensors[layer + f"self_attn.{name}.weight"] = matrix(SIZE, SIZE, ones)
+    for name, shape in (("gate_proj", (64, SIZE)), ("up_proj", (64, SIZE)), ("down_proj", (SIZE, 64))):
+        tensors[layer + f"mlp.{name}.weight"] = matrix(*shape)
+    header, offset = {}, 0
+    for name, (shape, data) in tensors.items():
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, data in tensors.values()))
+
+
+class Server:
+    def __init__(self, model, *flags):
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+        self.process = subprocess.Popen([OCTAVO, "serve", str(model), "--port", "0", *flags], stderr=self.log, stdout=self.log)
+        self.port = None
+        for _ in range(600):
+            found = re.search(r"Listening on http://127\.0\.0\.1:(\d+)", self.text())
+            if found:
+                self.port = int(found[1])
+                break
+            if self.process.poll() is not None:
+                raise AssertionError(self.text())
+            time.sleep(0.05)
+        for _ in range(600):
+            if self.get("/health")[0] == 200:
+                return
+            time.sleep(0.05)
+        raise AssertionError("never ready: " + self.text())
+
+    def text(self):
+        return pathlib.Path(self.log.name).read_text()
+
+    def request(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+            reply = connection.getresponse()
+            return reply.status, reply.read().decode(), dict(reply.getheaders())
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        return self.request("GET", path, headers=headers)
+
+    def post(self, path, **body):
+        status, text, _ = self.request("POST", path, body)
+        return status, json.loads(text)
+
+    def stream(self, path, **body):
+        """Payloads of the events, the last one "[DONE]"."""
+        status, text, headers = self.request("POST", path, {"stream": True, **body})
+        if status != 200:
+            raise AssertionError(text)
+        assert headers["Content-Type"].startswith("text/event-stream"), headers
+        events = [line[6:] for line in text.split("\n") if line.startswith("data: ")]
+        return [event if event == "[DONE]" else json.loads(event) for event in events]
+
+    def open_stream(self, **body):
+        """A raw socket that asked for a stream."""
+        data = json.dumps({"stream": True, **body}).encode()
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=120)
+        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+                    + str(len(data)).encode() + b"\r\n\r\n" + data)
+        return raw
+
+    def metric(self, name):
+        for line in self.get("/metrics")[1].split("\n"):
+            if line.startswith(name) and not line.startswith("#"):
+                return float(line.rsplit(" ", 1)[1])
+        raise AssertionError("no metric " + name)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+        self.log.close()
+        return self.process.returncode
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="octavo-server-"))
+        write_model(cls.folder / "script")
+        cls.server = Server(cls.folder / "script", "--memory-limit", "1GB", "--max-model-len", "256")
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        shutil.rmtree(cls.folder)
+        assert code == 0, code
+
+    def complete(self, prompt, **fields):
+        status, reply = self.server.post("/v1/completions", prompt=prompt, temperature=0, **fields)
+        self.assertEqual(status, 200, reply)
+        return reply
+
+    def alive(self):
+        self.assertEqual(self.complete("a", max_tokens=3)["choices"][0]["text"], "bcd")
+        self.assertIsNone(self.server.process.poll())
+
+    def both_ways(self, prompt, **fields):
+        """Text and finish_reason of an answer, equal in one piece and as a stream."""
+        choice = self.complete(prompt, **fields)["choices"][0]
+        events = self.server.stream("/v1/completions", prompt=prompt, temperature=0, **fields)
+        self.assertEqual(events.pop(), "[DONE]")
+        self.assertEqual("".join(event["choices"][0]["text"] for event in events), choice["text"])
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], choice["finish_reason"])
+        return choice["text"], choice["finish_reason"]
+
+    def test_answers_and_their_ends(self):
+        self.assertEqual(self.both_ways("a", max_tokens=5), ("bcdef", "length"))
+        self.assertEqual(self.both_ways("5", max_tokens=50), ("6789", "stop"))
+        self.assertEqual(self.both_ways("9", max_tokens=50), ("", "stop"))
+        self.assertEqual(self.both_ways("9", max_tokens=3, min_tokens=3)[1], "length")
+
+    def test_characters_split_over_tokens(self):
+        self.assertEqual(self.both_ways("!", max_tokens=50), (PEPPER.decode(), "stop"))
+        self.assertEqual(self.both_ways("!", max_tokens=3), ("\ufffd", "length"))
+        self.assertEqual(self.both_ways("?", max_tokens=50), ("\ufffd", "stop"))
+        self.assertEqual(self.both_ways(list(PEPPER[:3]), max_tokens=50), ("\ufffd", "stop"))
+        reply = self.server.post("/v1/chat/completions", messages=[{"role": "user", "content": "x"}], temperature=0,
+                                 logprobs=True, top_logprobs=2)[1]
+        for entry in reply["choices"][0]["logprobs"]["content"]:
+            self.assertEqual(bytes(entry["bytes"]).decode(), entry["token"])
+            self.assertGreater(entry["logprob"], -1e-3)
+            self.assertEqual(entry["top_logprobs"][0]["logprob"], entry["logprob"])
+
+    def test_stop_strings(self):
+        for stop, expected in ((["DEFGHIJ"], ("", "stop")), (["FGH"], ("DE", "stop")), (["GHX"], ("DEFGHIJK", "stop")),
+                               (["HI", "FG"], ("DE", "stop")), (["ABC"], ("DEFGHIJK", "stop"))):
+            self.assertEqual(self.both_ways([ABC], max_tokens=50, stop=stop), expected, stop)
+        self.assertEqual(self.both_ways([ABC], max_tokens=2, stop=["GHX"]), ("DEFG", "length"))
+        self.assertEqual(self.both_ways("!", max_tokens=50, stop=[PEPPER.decode()]), ("", "stop"))
+        self.assertEqual(self.both_ways([ABC], max_tokens=50, stop_token_ids=[HI]), ("DEFG", "stop"))
+
+    def test_chat(self):
+        messages = [{"role": "user", "content": "hi"}]
+        status, reply = self.server.post("/v1/chat/completions", model="script", messages=messages, temperature=0)
+        self.assertEqual(status, 200)
+        self.assertEqual(reply["choices"][0]["message"]["content"], "0123456789")
+        self.assertEqual(reply["choices"][0]["finish_reason"], "stop")
+        tokens = self.server.post("/tokenize", messages=messages)[1]["tokens"]
+        self.assertEqual(reply["usage"]["prompt_tokens"], len(tokens))
+        self.assertEqual(tokens.count(BOS), 1)
+        events = self.server.stream("/v1/chat/completions", messages=messages, temperature=0,
+                                    stream_options={"include_usage": True})
+        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "assistant")
+        self.assertEqual(events[-2]["choices"], [])
+        self.assertEqual(events[-2]["usage"]["completion_tokens"], 10)
+        self.assertEqual(len({event["id"] for event in events[:-1]}), 1)
+        text = "".join(event["choices"][0]["delta"].get("content", "") for event in events[:-2])
+        self.assertEqual(text, "0123456789")
+
+    def test_echo_with_logprobs(self):
+        for max_tokens in (0, 1):
+            for prompt in (["ab", "c\u00e9d"], [[97, 98], [99, 0xC3, 0xA9, 100]]):
+                reply = self.complete(prompt, max_tokens=max_tokens, echo=True, logprobs=1, seed=1234)
+                self.assertEqual([choice["index"] for choice in reply["choices"]], [0, 1])
+                self.assertTrue(reply["choices"][0]["text"].startswith("ab"))
+                for choice in reply["choices"]:
+                    logprobs = choice["logprobs"]
+                    self.assertEqual(len({len(logprobs[key]) for key in
+                                          ("tokens", "token_logprobs", "top_logprobs", "text_offset")}), 1)
+                    self.assertIsNone(logprobs["token_logprobs"][0])
+                    self.assertEqual(logprobs["text_offset"], sorted(logprobs["text_offset"]))
+                b = reply["choices"][0]["logprobs"]["tokens"].index("b")
+                self.assertGreater(reply["choices"][0]["logprobs"]["token_logprobs"][b], -1e-3)
+                self.assertEqual(reply["usage"]["completion_tokens"], 2 * max_tokens)
+
+    def test_limits_of_the_context(self):
+        for count, fields, expected in ((300, {}, 400), (256, {}, 400), (257, {}, 400), (255, {}, 200),
+                                        (250, {"max_tokens": 100}, 200), (250, {"max_tokens": 2**63}, 200)):
+            status, reply = self.server.post("/v1/completions", prompt=[97] * count, temperature=0, **fields)
+            self.assertEqual(status, expected, reply)
+            if status == 400:
+                self.assertEqual(reply["error"]["code"], "context_length_exceeded")
+                self.assertIn("maximum context length is 256 tokens", reply["error"]["message"])
+            else:
+                self.assertEqual(reply["choices"][0]["finish_reason"], "length")
+                self.assertEqual(reply["usage"]["completion_tokens"], 256 - count)
+        events = self.server.stream("/v1/completions", prompt=[97] * 250, max_tokens=10**9,
+                                    stream_options={"include_usage": True})
+        self.assertEqual(events[-1], "[DONE]")
+        self.assertEqual(events[-2]["usage"]["completion_tokens"], 6)
+        self.alive()
+
+    def test_bad_requests_hurt_nobody(self):
+        bad = ['{"prompt":"a","temperature":NaN}', '{"prompt":"a","temperature":-1}', '{"prompt":[-1]}', '{"prompt":[512]}',
+               '{"prompt":[5279552648203111001]}', '{"prompt":[]}', '{"prompt":[[]]}', '{"prompt":"a","seed":-1}',
+               '{"prompt":"a","logit_bias":{"99999999":1}}', '{"prompt":"a","n":0}', "", "{", "[" * 100000,
+               '{"prompt":"a","response_format":{"type":"json_schema","json_schema":{"schema":{"pattern":"x"}}}}']
+        for body in bad:
+            status, text, _ = self.server.request("POST", "/v1/completions", body)
+            self.assertEqual(status, 400, body[:100])
+            self.assertIsInstance(json.loads(text)["error"]["message"], str)
+        self.assertEqual(self.server.request("POST", "/v1/completions", "x" * (17 << 20))[0], 413)
+        self.assertEqual(self.server.get("/nothing")[0], 404)
+        self.assertEqual(self.server.get("/v1/completions")[0], 405)
+        self.assertEqual(self.server.post("/v1/completions", model="other", prompt="a")[0], 404)
+        for seed in range(50):
+            raw = socket.create_connection(("127.0.0.1", self.server.port), timeout=10)
+            raw.sendall(bytes((seed * 7919 + i * i * 31) % 256 for i in range(200)) + b"\r\n\r\n")
+            raw.close()
+        self.alive()
+
+    def test_samples_are_repeatable(self):
+        fields = {"n": 3, "seed": 7, "max_tokens": 8, "ignore_eos": True, "logit_bias": {str(i): 22 for i in range(65, 91)}}
+        first = self.server.post("/v1/completions", prompt="a", temperature=1.0, **fields)[1]
+        again = self.server.post("/v1/completions", prompt="a", temperature=1.0, **fields)[1]
+        texts = [choice["text"] for choice in first["choices"]]
+        self.assertEqual(texts, [choice["text"] for choice in again["choices"]])
+        self.assertEqual(len(set(texts)), 3)
+
+    def test_constrained_answers(self):
+        reply = self.complete("a", max_tokens=20, guided_choice=["yes", "no"])
+        self.assertIn(reply["choices"][0]["text"], ("yes", "no"))
+        self.assertEqual(reply["choices"][0]["finish_reason"], "stop")
+        schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "integer", "enum": [1, 22]}},
+                  "required": ["a", "b"], "additionalProperties": False}
+        for seed in range(5):
+            status, reply = self.server.post(
+                "/v1/chat/completions", messages=[{"role": "user", "content": "x"}], max_tokens=100, temperature=1.0,
+                seed=seed, response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+            self.assertEqual(status, 200, reply)
+            if reply["choices"][0]["finish_reason"] == "stop":
+                self.assertEqual(set(json.loads(reply["choices"][0]["message"]["content"])), {"a", "b"})
+
+    def test_a_client_that_leaves_is_cancelled(self):
+        aborted = 'vllm:request_success_total{model_name="script",finished_reason="abort"}'
+        before = self.server.metric(aborted)
+        streams = [self.server.open_stream(prompt="a", max_tokens=250, ignore_eos=True) for _ in range(20)]
+        for i, raw in enumerate(streams):
+            if i % 2:
+                raw.recv(100)
+            raw.close()
+        for _ in range(200):
+            if self.server.metric("vllm:num_requests_running") + self.server.metric("vllm:num_requests_waiting") == 0:
+                break
+            time.sleep(0.05)
+        self.assertEqual(self.server.metric("vllm:num_requests_running"), 0)
+        self.assertGreater(self.server.metric(aborted), before)
+        self.assertEqual(self.server.metric("vllm:kv_cache_usage_perc"), 0)
+        self.alive()
+
+    def test_two_hundred_streams_at_once(self):
+        streams = [(start, self.server.open_stream(prompt=chr(97 + start % 26), max_tokens=30, temperature=0)) for start in range(200)]
+        for start, raw in streams:
+            data = b""
+            while b"[DONE]" not in data:
+                piece = raw.recv(65536)
+                self.assertTrue(piece, data[-200:])
+                data += piece
+            raw.close()
+            events = [json.loads(event) for event in re.findall(rb"data: (\{.*\})", data)]
+            text = "".join(event["choices"][0]["text"] for event in events)
+            self.assertEqual(text, "".join(chr(97 + (start + 1 + i) % 26) for i in range(30)))
+        self.alive()
+
+    def test_metrics_add_up(self):
+        names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count")
+        before = [self.server.metric(name) for name in names]
+        used = [0, 0]
+        for prompt in ("5", "abc", "0"):
+            usage = self.complete(prompt, max_tokens=4)["usage"]
+            used = [used[0] + usage["prompt_tokens"], used[1] + usage["completion_tokens"]]
+        after = [self.server.metric(name) for name in names]
+        self.assertEqual([a - b for a, b in zip(after, before)], [*used, 3])
+        for line in self.server.get("/metrics")[1].strip().split("\n"):
+            self.assertRegex(line, r"^(# (HELP|TYPE) \S+ .+|[a-z:_A-Z0-9]+\{[^}]*\} [0-9.e+-]+)$")
+
+    def test_page_and_version(self):
+        status, text, headers = self.server.get("/")
+        self.assertEqual(status, 200)
+        self.assertIn("<!doctype html>", text)
+        self.assertNotRegex(text, r"(src|href)=\"https?:")
+        self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+        self.assertEqual(set(json.loads(self.server.get("/version")[1])), {"version"})
+        self.assertEqual(self.server.get("/v1/models", Origin="https://elsewhere.example")[0], 403)
+
+
+class Life(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="octavo-server-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        write_model(self.folder / "script")
+
+    def test_sigterm_drains(self):
+        server = Server(self.folder / "script", "--memory-limit", "1GB", "--served-model-name", "named", "--api-key", "k")
+        self.assertEqual(server.get("/v1/models")[0], 401)
+        models = json.loads(server.get("/v1/models", Authorization="Bearer k")[1])
+        self.assertEqual(models["data"][0]["id"], "named")
+        self.assertEqual(models["data"][0]["max_model_len"], CONTEXT)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+        body = json.dumps({"prompt": "a", "max_tokens": 400, "temperature": 0, "stream": True})
+        connection.request("POST", "/v1/completions", body, {"Authorization": "Bearer k"})
+        reply = connection.getresponse()
+        self.assertTrue(reply.read(50))
+        server.process.send_signal(signal.SIGTERM)
+        self.assertIn("[DONE]", reply.read().decode(), "the stream ends as if nothing had happened")
+        connection.close()
+        self.assertEqual(server.process.wait(60), 0, server.text())
+        with self.assertRaises(OSError):
+            socket.create_connection(("127.0.0.1", server.port), timeout=2)
+
+    def test_errors_at_start(self):
+        taken = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        for flags, word in ((["--port", str(taken.getsockname()[1])], "cannot listen"), (["--port", "70000"], "--port"),
+                            (["--port", "0", "--memory-limit", "much"], "--memory-limit"),
+                            (["--port", "0", "--memory-limit", "1"], "memory")):
+            result = subprocess.run([OCTAVO, "serve", str(self.folder / "script"), *flags], capture_output=True, text=True, timeout=120)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn(word, result.stderr)
+        result = subprocess.run([OCTAVO, "serve", str(self.folder / "nothing"), "--port", "0"], capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 1, result.stderr)
+
+
+if __name__ == "__main__":
+    OCTAVO = sys.argv.pop(1)
+    unittest.main(verbosity=2)
