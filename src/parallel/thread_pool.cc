@@ -15,11 +15,17 @@
 
 namespace octavo {
 namespace {
-// About two milliseconds of pauses: longer than the gap between two operations, shorter than anyone notices.
-constexpr int kSpinLimit = 40000;
+// Waiting goes in three steps. Pauses first, some tens of microseconds: longer than the gap between two operations.
+// Then the core is offered to others between looks, since the thread that is waited for may need it (more threads than
+// cores, or a busy machine). After some milliseconds without work a worker parks.
+constexpr int kSpins = 1000, kYields = 4000;
 
-void pause() {
-  __builtin_ia32_pause();
+// One look's worth of waiting, the `count`-th.
+void wait_a_little(int count) {
+  if (count < kSpins)
+    __builtin_ia32_pause();
+  else
+    std::this_thread::yield();
 }
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
@@ -66,8 +72,8 @@ void ThreadPool::worker(int index) {
     uint32_t epoch = 0;
     int spins = 0;
     while ((epoch = state_->epoch.load(std::memory_order_acquire)) == seen) {
-      if (++spins < kSpinLimit) {
-        pause();
+      if (++spins < kSpins + kYields) {
+        wait_a_little(spins);
         continue;
       }
       state_->parked.fetch_add(1);
@@ -89,9 +95,7 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
   state_->epoch.fetch_add(1);
   if (state_->parked.load() > 0) futex_wake_all(state_->epoch);
   body(0);
-  // The others may have lost their core to another process: give it up after a while instead of burning it.
-  for (int spins = 0; state_->running.load(std::memory_order_acquire) > 0; ++spins)
-    spins < kSpinLimit ? pause() : std::this_thread::yield();
+  for (int spins = 0; state_->running.load(std::memory_order_acquire) > 0; ++spins) wait_a_little(spins);
 }
 
 void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body) {
@@ -124,8 +128,7 @@ void ThreadPool::barrier() {
     state_->barrier_epoch.store(epoch + 1, std::memory_order_release);
     return;
   }
-  for (int spins = 0; state_->barrier_epoch.load(std::memory_order_acquire) == epoch; ++spins)
-    spins < kSpinLimit ? pause() : std::this_thread::yield();
+  for (int spins = 0; state_->barrier_epoch.load(std::memory_order_acquire) == epoch; ++spins) wait_a_little(spins);
 }
 
 }  // namespace octavo

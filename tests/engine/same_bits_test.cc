@@ -82,12 +82,13 @@ TEST_P(SameBits, UnderChunkingAndThreadsOnEveryIsa) {
   Outcome fma_family;
   for (const Isa isa : available_isas()) {
     Outcome first;
-    for (const int threads : {1, 2, 3}) {
+    for (const int threads : {2, 1, 3}) {
       const std::unique_ptr<Model> model = load(name, scheme, isa, threads);
       ASSERT_NE(model, nullptr);
       const std::vector<TokenId> prompt = random_prompt(300, model->config().vocab_size);
       for (const int64_t chunk : {300, 64, 7, 1}) {
-        if (isa == Isa::kReference && (threads > 1 || chunk == 1)) continue;  // slow, and cut by nothing else
+        if (threads != 2 && (chunk != 64 || isa == Isa::kReference)) continue;  // each is varied on its own
+        if (chunk == 1 && isa == Isa::kReference) continue;                     // slow, and cut by nothing else
         const Outcome outcome = run_in_chunks(*model, prompt, chunk);
         if (first.logits.empty()) first = outcome;
         EXPECT_TRUE(outcome == first) << isa_name(isa) << ", " << threads << " threads, chunks of " << chunk;

@@ -1,4 +1,5 @@
-// Every template of tests/data/chat_templates against what jinja2 made of it (tests/tools/make_chat_template_goldens.py).
+// Every template of tests/data/chat_templates against what jinja2 made of it
+// (tests/tools/make_chat_template_goldens.py).
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <time.h>
@@ -25,8 +26,8 @@ Json read_json(const std::string& name) {
 }
 
 // The errors whose words are jinja2's own, or the template's.
-const std::set<std::string> kSameWords = {"UndefinedError", "TemplateError",       "SecurityError", "TemplateRuntimeError",
-                                          "ZeroDivisionError", "FilterArgumentError"};
+const std::set<std::string> kSameWords = {"UndefinedError",       "TemplateError",     "SecurityError",
+                                          "TemplateRuntimeError", "ZeroDivisionError", "FilterArgumentError"};
 
 void expect_same(const std::string& source, const Json& variables, const Json& expected, int64_t now) {
   SCOPED_TRACE("template: " + source.substr(0, 300));
