@@ -299,7 +299,10 @@ class Case(unittest.TestCase):
             status, text, _ = self.server.request("POST", "/v1/completions", body)
             self.assertEqual(status, 400, body[:100])
             self.assertIsInstance(json.loads(text)["error"]["message"], str)
-        self.assertEqual(self.server.request("POST", "/v1/completions", "x" * (17 << 20))[0], 413)
+        try:  # refused from its headers on; a client that goes on sending may find the connection closed
+            self.assertEqual(self.server.request("POST", "/v1/completions", "x" * (17 << 20))[0], 413)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
         self.assertEqual(self.server.get("/nothing")[0], 404)
         self.assertEqual(self.server.get("/v1/completions")[0], 405)
         self.assertEqual(self.server.post("/v1/completions", model="other", prompt="a")[0], 404)
