@@ -103,7 +103,8 @@ void Reply::count(Choice& choice, size_t index, const TokenEvent& event, Clock::
   metrics_.tokens(choice.times, now, static_cast<int64_t>(event.tokens.size()));
   choice.completion_tokens = event.completion_tokens;
   choice.cached_tokens = event.cached_tokens;
-  if (event.finished) metrics_.finished(choice.times, now, event.finish_reason, event.prompt_tokens, event.queue_seconds);
+  if (event.finished)
+    metrics_.finished(choice.times, now, event.finish_reason, event.prompt_tokens, event.queue_seconds);
 }
 
 void Reply::on_event(size_t index, const TokenEvent& event, Clock::time_point at) {
