@@ -1,6 +1,8 @@
 // A batch of sequences over a paged cache: everything an attention call needs, made from a few numbers.
 #pragma once
 
+#include <immintrin.h>
+
 #include <cmath>
 #include <functional>
 #include <string>
@@ -25,7 +27,10 @@ struct AttentionCase {
   ElementType k = ElementType::kE4m3, v = ElementType::kE4m3;
   int head_dim = 64, num_kv_heads = 2, group = 2;
   int64_t window = 0;
-  bool random_codes = false;  // pages hold random codes (no NaN, no infinity) and scales near 0.01
+  bool random_codes = false;        // pages hold random codes (no NaN, no infinity) and scales near 0.01
+  int least_code = 0;               // then: of at least this magnitude
+  std::vector<float> given_scales;  // one per KV head, for K and V; empty: computed
+  bool flush_to_zero = false;       // FTZ and DAZ are set while the kernel runs
   std::vector<SequenceCase> sequences;
   float q_deviation = 1.0f;
   std::function<void(int64_t token, float* k, float* v, int head_dim)> edit_kv;
@@ -58,7 +63,8 @@ struct AttentionCase {
     const auto code = [&](ElementType type) {
       std::byte c{};
       do c = static_cast<std::byte>(random.next());
-      while (type != ElementType::kInt8 && (is_nan_element(type, &c, 0) || !is_finite(load_element(type, &c, 0))));
+      while ((std::to_integer<int>(c) & 0x7F) < least_code ||
+             (type != ElementType::kInt8 && !is_finite(load_element(type, &c, 0))));
       return c;
     };
     for (int d = 0; d < head_dim; ++d) {
@@ -82,6 +88,7 @@ struct AttentionCase {
   Activation run_into(const AttentionKernel& kernel, ThreadPool& pool, ActivationBuffer& buffer,
                       const TensorFormat& format) const {
     PagedCache cache(k, v, head_dim, num_kv_heads, lengths());
+    if (!given_scales.empty()) cache.layer().k_scales = cache.layer().v_scales = given_scales.data();
     fill(cache);
     std::vector<KvSequence> batch;
     int64_t rows = 0;
@@ -108,7 +115,10 @@ struct AttentionCase {
     call.output = buffer.resize(format, rows, width(), 0.01f);
     Scratch scratch;
     std::memset(scratch.get(0, 1 << 20), 0xFF, 1 << 20);  // kernels may not count on zeros
+    const unsigned saved = _mm_getcsr();
+    if (flush_to_zero) _mm_setcsr(saved | 0x8040);
     kernel.run(call, pool, scratch);
+    _mm_setcsr(saved);
     return call.output;
   }
 

@@ -22,18 +22,27 @@ constexpr int panels_at_once(int rows) {
 template <int kBytes>
 OCTAVO_INLINE void prefetch_line(const std::byte* line) {
 #pragma GCC unroll 4
-  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(line + i), _MM_HINT_T0);
+  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(line + i), _MM_HINT_T1);
 }
 
-// Sums q x k of kRows rows and kPages pages from `first` on; meanwhile the V part of those pages is prefetched.
+// The page that takes this one's place in the next block; itself where there is none.
+OCTAVO_INLINE const std::byte* next_page(const KeyBlock* next, int page, const std::byte* current) {
+  return next != nullptr && next->pages[page] != nullptr ? next->pages[page] : current;
+}
+
+// Sums q x k of kRows rows and kPages pages from `first` on; meanwhile the next block's K is brought into L2.
 template <class A, int kRows, int kPages, class Lines>
-OCTAVO_INLINE void page_scores(const Lines& lines, const AttentionShape& shape, const KeyBlock& block, int first,
-                               const float* queries, int64_t chunk_size, float* scores) {
+OCTAVO_INLINE void page_scores(const Lines& lines, const AttentionShape& shape, const KeyBlock& block,
+                               const KeyBlock* next, int first, const float* queries, int64_t chunk_size,
+                               float* scores) {
   constexpr int kChunkLines = kQueryChunk / A::kLineSteps;
   F sums[kPages][kRows][2] = {};
-  const std::byte* pages[kPages];
+  const std::byte *pages[kPages], *ahead[kPages];
 #pragma GCC unroll 4
-  for (int u = 0; u < kPages; ++u) pages[u] = block.pages[first + u];
+  for (int u = 0; u < kPages; ++u) {
+    pages[u] = block.pages[first + u];
+    ahead[u] = next_page(next, first + u, pages[u]);
+  }
   int64_t at = 0;
   for (int i = 0; i < shape.head_dim / 2; i += kChunkLines, queries += chunk_size) {
     const int n = smaller(kChunkLines, shape.head_dim / 2 - i);
@@ -41,7 +50,7 @@ OCTAVO_INLINE void page_scores(const Lines& lines, const AttentionShape& shape, 
 #pragma GCC unroll 4
       for (int u = 0; u < kPages; ++u) {
         const auto pieces = lines.template load<A>(pages[u] + at);
-        prefetch_line<Lines::kBytes>(pages[u] + shape.v_offset + at);
+        prefetch_line<Lines::kBytes>(ahead[u] + at);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
@@ -62,14 +71,14 @@ OCTAVO_INLINE void page_scores(const Lines& lines, const AttentionShape& shape, 
 }
 
 template <class A, int kRows, class Lines>
-void block_scores(const Lines& lines, const AttentionShape& shape, const KeyBlock& block, const float* queries,
-                  int64_t chunk_size, float* scores) {
+void block_scores(const Lines& lines, const AttentionShape& shape, const KeyBlock& block, const KeyBlock* next,
+                  const float* queries, int64_t chunk_size, float* scores) {
   constexpr int kPages = pages_at_once(kRows);
   int page = block.begin / kPageTokens;
   const int last = (block.end + kPageTokens - 1) / kPageTokens;
   for (; page + kPages <= last; page += kPages)
-    page_scores<A, kRows, kPages>(lines, shape, block, page, queries, chunk_size, scores);
-  for (; page < last; ++page) page_scores<A, kRows, 1>(lines, shape, block, page, queries, chunk_size, scores);
+    page_scores<A, kRows, kPages>(lines, shape, block, next, page, queries, chunk_size, scores);
+  for (; page < last; ++page) page_scores<A, kRows, 1>(lines, shape, block, next, page, queries, chunk_size, scores);
 }
 
 // Which of the two tokens of a V line count.
@@ -96,7 +105,7 @@ OCTAVO_INLINE void pair_values(const Lines& lines, const std::byte* line, const 
   }
 }
 
-// Output sums of kRows rows in kPanels panels from `panel` on; meanwhile `next`'s keys are prefetched.
+// Output sums of kRows rows in kPanels panels from `panel` on; meanwhile the next block's V is brought into L2.
 template <class A, int kRows, int kPanels, class Lines>
 OCTAVO_INLINE void panel_values(const Lines& lines, const AttentionShape& shape, const KeyBlock& block,
                                 const KeyBlock* next, int panel, const float* weights, float* out) {
@@ -105,7 +114,7 @@ OCTAVO_INLINE void panel_values(const Lines& lines, const AttentionShape& shape,
   for (int page = block.begin / kPageTokens; page * kPageTokens < block.end; ++page) {
     const int64_t offset = static_cast<int64_t>(panel) * Lines::kBytes;
     const std::byte* values = block.pages[page] + shape.v_offset + offset;
-    const std::byte* ahead = next != nullptr && next->pages[page] != nullptr ? next->pages[page] + offset : values;
+    const std::byte* ahead = next_page(next, page, block.pages[page]) + shape.v_offset + offset;
     const float* row = weights + page * (kPageTokens / A::kTokens);
     int t = larger(0, block.begin - page * kPageTokens);
     const int end = smaller(kPageTokens, block.end - page * kPageTokens);
@@ -170,7 +179,7 @@ OCTAVO_INLINE void with_rows(int rows, const Body& body) {
   }
 }
 
-// Scales lie behind V; the first page's K has not been prefetched when a thread starts on a new head.
+// Scales lie behind V.
 OCTAVO_INLINE void prefetch_scales(const AttentionShape& shape, const KeyBlock& block) {
   for (int page = block.begin / kPageTokens; page * kPageTokens < block.end; ++page)
     prefetch_line<256>(block.pages[page] + shape.k_scales_offset);
@@ -185,7 +194,7 @@ void attend_block(const AttentionShape& shape, const KeyBlock& block, const KeyB
     const int count = smaller(kMaxBlockRows, rows - row0);
     with_lines<A>(shape.k, [&](const auto& lines) {
       with_rows(count, [&](auto constant) {
-        block_scores<A, decltype(constant)::value>(lines, shape, block, memory.queries + row0 * kQueryStride,
+        block_scores<A, decltype(constant)::value>(lines, shape, block, next, memory.queries + row0 * kQueryStride,
                                                    chunk_size, memory.scores);
       });
     });

@@ -16,16 +16,20 @@ namespace {
 
 enum ScratchSlot { kThreadMemory, kOutputs, kStates, kCounters };
 
-KvKind kv_kind(ElementType element) {
+// A scale that is computed when a token is written takes the NaN of its group, whose codes are then 0; codes made with
+// a given scale can be NaN.
+KvKind kv_kind(ElementType element, const TensorFormat& format, const float* given_scales) {
+  static const bool has_gfni = __builtin_cpu_supports("gfni") != 0;
+  const bool finite = has_gfni && format.scaled() && given_scales == nullptr;
   switch (element) {
     case ElementType::kF32:
       return KvKind::kF32;
     case ElementType::kBf16:
       return KvKind::kBf16;
     case ElementType::kE4m3:
-      return KvKind::kE4m3;
+      return finite ? KvKind::kFiniteE4m3 : KvKind::kE4m3;
     case ElementType::kE5m2:
-      return KvKind::kE5m2;
+      return finite ? KvKind::kFiniteE5m2 : KvKind::kE5m2;
     case ElementType::kInt8:
       return KvKind::kInt8;
     default:
@@ -71,8 +75,8 @@ class AttentionRun {
         plan_(plan_attention(call, pool.size())),
         group_(call.num_heads / call.kv.num_kv_heads) {
     const KvPageLayout& layout = call.kv.layout;
-    shape_ = {.k = kv_kind(layout.k),
-              .v = kv_kind(layout.v),
+    shape_ = {.k = kv_kind(layout.k, call.kv.k_format, call.kv.k_scales),
+              .v = kv_kind(layout.v, call.kv.v_format, call.kv.v_scales),
               .head_dim = call.head_dim,
               .v_panels = layout.v_panels(),
               .v_offset = layout.v_offset(),

@@ -10,7 +10,7 @@ constexpr int64_t kTileRows = 192, kLeastTileRows = 48;
 // With fewer rows in a sequence, each token is treated as decode.
 constexpr int64_t kMostDecodeRows = 8;
 // A unit of decode is at most this many blocks, and there should be this many units per thread.
-constexpr int64_t kMostUnitBlocks = 8, kUnitsPerThread = 8;
+constexpr int64_t kMostUnitBlocks = 16, kUnitsPerThread = 4;
 // Key elements below which one thread is faster than two: about two microseconds.
 constexpr int64_t kSmallElements = 32768;
 

@@ -12,7 +12,8 @@
 
 namespace octavo {
 
-enum class KvKind : uint8_t { kF32, kBf16, kE4m3, kE5m2, kInt8 };
+// kFinite...: no visible code is NaN or infinite, and the CPU has GFNI.
+enum class KvKind : uint8_t { kF32, kBf16, kE4m3, kE5m2, kFiniteE4m3, kFiniteE5m2, kInt8 };
 
 inline constexpr int kBlockPages = kAttentionBlock / kPageTokens;
 

@@ -159,8 +159,10 @@ OCTAVO_INLINE void with_lines(KvKind kind, const Body& body) {
     case KvKind::kBf16:
       return body(Bf16Lines{});
     case KvKind::kE4m3:
+    case KvKind::kFiniteE4m3:
       return body(FloatLines<E4m3Codes>{});
     case KvKind::kE5m2:
+    case KvKind::kFiniteE5m2:
       return body(FloatLines<E5m2Codes>{});
     case KvKind::kInt8:
       return body(Int8Lines{});

@@ -50,6 +50,48 @@ struct TableLines {
   }
 };
 
+// gf2p8affineqb by name, since this file's flags do not include GFNI: each bit of the result is the parity of some bits
+// of the byte, inverted where kInvert says so.
+template <int kInvert>
+OCTAVO_INLINE __m512i affine(__m512i x, uint64_t matrix) {
+  __m512i result;
+  asm("vgf2p8affineqb %3, %2, %1, %0"
+      : "=v"(result)
+      : "v"(x), "v"(_mm512_set1_epi64(static_cast<long long>(matrix))), "i"(kInvert));
+  return result;
+}
+
+// The matrix whose result bit i is the parity of the input bits in the mask bit[i].
+consteval uint64_t affine_matrix(const int (&bit)[8]) {
+  uint64_t matrix = 0;
+  for (int i = 0; i < 8; ++i) matrix |= static_cast<uint64_t>(bit[i]) << (8 * (7 - i));
+  return matrix;
+}
+
+// Small floats without NaN and infinity, on a CPU with GFNI: both BF16 bytes of a normal code are affine in its bits
+// (its exponent plus a bias of ones: the top bit, then its inverse a few times, then the other bits). A line that holds
+// a subnormal or a zero, rare in a row scaled to its largest value, takes the tables.
+template <int kMantissaBits>
+struct AffineLines {
+  static constexpr int kBytes = 64;
+  static constexpr bool kE4m3 = kMantissaBits == 3;
+  static constexpr uint64_t kHigh = kE4m3 ? affine_matrix({0x10, 0x20, 0x40, 0x40, 0x40, 0x40, 0x40, 0x80})
+                                          : affine_matrix({0x08, 0x10, 0x20, 0x40, 0x40, 0x40, 0x40, 0x80});
+  static constexpr int kHighInvert = kE4m3 ? 0x3C : 0x38;
+  static constexpr uint64_t kLow =
+      kE4m3 ? affine_matrix({0, 0, 0, 0, 0x01, 0x02, 0x04, 0x08}) : affine_matrix({0, 0, 0, 0, 0, 0x01, 0x02, 0x04});
+  TableLines tables{kE4m3 ? kE4m3Table : kE5m2Table};
+
+  template <class A>
+  OCTAVO_INLINE Pieces<A::kLineSteps> load(const std::byte* line) const {
+    const __m512i codes = _mm512_loadu_si512(line);
+    const __mmask64 subnormal = _mm512_testn_epi8_mask(codes, _mm512_set1_epi8(kE4m3 ? 0x78 : 0x7C));
+    if (__builtin_expect(subnormal != 0, 0)) return tables.load<A>(line);
+    const __m512i high = affine<kHighInvert>(codes, kHigh), low = affine<0>(codes, kLow);
+    return A::from_pairs(_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high));
+  }
+};
+
 struct Bf16Lines {
   static constexpr int kBytes = 128;
   template <class A>
@@ -84,6 +126,10 @@ OCTAVO_INLINE void with_lines(KvKind kind, const Body& body) {
       return body(TableLines(kE4m3Table));
     case KvKind::kE5m2:
       return body(TableLines(kE5m2Table));
+    case KvKind::kFiniteE4m3:
+      return body(AffineLines<3>{});
+    case KvKind::kFiniteE5m2:
+      return body(AffineLines<2>{});
     case KvKind::kInt8:
       return body(TableLines(kInt8Table));
   }
