@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "kernels/linear.h"
+#include "kernels/roofline.h"
 
 namespace octavo {
 namespace {
@@ -77,6 +78,15 @@ TEST(Isa, TheBestLevelIsTheFastestThatIsThere) {
   EXPECT_EQ(best, best_isa());
   const InstructionRates& rates = instruction_rates();
   EXPECT_EQ(best == Isa::kAvx512Bf16, rates.bf16_dot > 1.2 * rates.fma_avx512);
+}
+
+TEST(Roofline, HasAFigureForEachInstructionThatIsThere) {
+  ThreadPool pool(1);
+  const Roofline roofline = measure_roofline(pool, size_t{64} << 20);
+  EXPECT_GT(roofline.read_gb_s, 0.1);
+  EXPECT_GT(roofline.fma_gflops, 1);
+  EXPECT_EQ(roofline.bf16_dot_gflops > 0, isa_available(Isa::kAvx512Bf16));
+  EXPECT_EQ(roofline.int8_gops > 0, isa_available(Isa::kAvx512));
 }
 
 TEST(ChooseLinear, TakesTheHighestRowThatAccepts) {

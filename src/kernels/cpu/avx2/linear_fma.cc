@@ -5,6 +5,8 @@ namespace octavo {
 namespace {
 // Sixteen registers: 12 sums of 6 rows x 16 columns, two of weights.
 constexpr int kFmaDirectRows = 2, kFmaBlockRows = 6, kFmaTileVectors = 1;
+constexpr int kFmaDirectLimit = 2;
+constexpr bool kFmaDecodeAhead = false;  // needs registers
 constexpr int fma_panels_at_once(int rows) {
   return rows == 1 ? 2 : 1;
 }

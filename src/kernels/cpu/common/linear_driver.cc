@@ -11,8 +11,8 @@ namespace {
 
 enum ScratchSlot { kSteps, kPrivate, kScales };
 
-// A block of weights of this size stays in the L1 cache, with the activations streaming past it from L2.
-constexpr int64_t kBlockWeightBytes = 32 << 10;
+// A block of weights of this size stays in the L1 cache while the activations stream past it from L2.
+constexpr int64_t kBlockWeightBytes = 16 << 10;
 // Activations of one block of rows: what an L2 cache holds beside the rest.
 constexpr int64_t kBlockActivationBytes = 512 << 10;
 constexpr int64_t kBlockSumBytes = 256 << 10;

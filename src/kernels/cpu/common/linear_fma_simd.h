@@ -24,6 +24,7 @@ struct PairLine {
 
 struct E4m3Weights {
   static constexpr int kLineBytes = 64;
+  static constexpr bool kAhead = kFmaDecodeAhead;
   E4m3Lines decoder;
   __attribute__((always_inline)) PairLine line(const std::byte* p) const {
     PairLine out;
@@ -34,6 +35,7 @@ struct E4m3Weights {
 
 struct Bf16Weights {
   static constexpr int kLineBytes = 128;
+  static constexpr bool kAhead = false;
   __attribute__((always_inline)) PairLine line(const std::byte* p) const {
     const auto* words = reinterpret_cast<const float*>(p);
     return {{as_bits(load(words)), as_bits(load(words + 16))}};
@@ -48,6 +50,7 @@ struct F32Line {
 
 struct F32Weights {
   static constexpr int kLineBytes = 256;
+  static constexpr bool kAhead = false;
   __attribute__((always_inline)) F32Line line(const std::byte* p) const { return {reinterpret_cast<const float*>(p)}; }
 };
 
@@ -65,38 +68,50 @@ OCTAVO_INLINE void chain(const W& weights, const std::byte* lines, size_t panel_
   for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) acc[p][m][0] = acc[p][m][1] = zero();
+  // With kAhead, each line is decoded before the sums of the line in front of it: the core takes instructions oldest
+  // first, and decoders that stand behind a row of multiply-adds come too late. The last one is decoded in vain; it is
+  // readable.
+  using Line = decltype(weights.line(lines));
+  Line line[kPanels];
+#pragma GCC unroll 16
+  for (int p = 0; p < kPanels; ++p) line[p] = weights.line(lines + static_cast<size_t>(p) * panel_bytes);
   int64_t k = 0;
   for (; k + 2 <= cols; k += 2, lines += W::kLineBytes) {
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) {
       const std::byte* at = lines + static_cast<size_t>(p) * panel_bytes;
       prefetch<W::kLineBytes>(at + kPrefetchBytes);
-      const auto line = weights.line(at);
-      const F even0 = line.even(0), even1 = line.even(1);
+      Line next;
+      if (W::kAhead)
+        next = weights.line(at + W::kLineBytes);
+      else
+        line[p] = weights.line(at);
+      const F even0 = line[p].even(0), even1 = line[p].even(1);
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) {
         const F value = splat(x[m * x_stride + k]);
         acc[p][m][0] = fma(value, even0, acc[p][m][0]);
         acc[p][m][1] = fma(value, even1, acc[p][m][1]);
       }
-      const F odd0 = line.odd(0), odd1 = line.odd(1);
+      const F odd0 = line[p].odd(0), odd1 = line[p].odd(1);
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) {
         const F value = splat(x[m * x_stride + k + 1]);
         acc[p][m][0] = fma(value, odd0, acc[p][m][0]);
         acc[p][m][1] = fma(value, odd1, acc[p][m][1]);
       }
+      if (W::kAhead) line[p] = next;
     }
   }
   if (k == cols) return;
 #pragma GCC unroll 16
   for (int p = 0; p < kPanels; ++p) {
-    const auto line = weights.line(lines + static_cast<size_t>(p) * panel_bytes);
+    if (!W::kAhead) line[p] = weights.line(lines + static_cast<size_t>(p) * panel_bytes);
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
       const F value = splat(x[m * x_stride + k]);
-      acc[p][m][0] = fma(value, line.even(0), acc[p][m][0]);
-      acc[p][m][1] = fma(value, line.even(1), acc[p][m][1]);
+      acc[p][m][0] = fma(value, line[p].even(0), acc[p][m][0]);
+      acc[p][m][1] = fma(value, line[p].even(1), acc[p][m][1]);
     }
   }
 }
@@ -228,7 +243,7 @@ void block(const LinearTask& task) {
 
 constexpr LinearOps kFmaOps{
     .step = StepKind::kFloat,
-    .direct_rows = kFmaDirectRows,
+    .direct_rows = kFmaDirectLimit,
     .chunk_rows = kFmaBlockRows,
     .direct = {direct<F32Weights>, direct<Bf16Weights>, direct<E4m3Weights>, nullptr},
     .block = {block<>, block<>, block<>, nullptr},
