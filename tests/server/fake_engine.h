@@ -8,49 +8,12 @@
 #include <vector>
 
 #include "base/json.h"
+#include "byte_tokenizer.h"
 #include "server/http/exchange.h"
 #include "server/openai/api.h"
 #include "server/text_engine.h"
-#include "text/utf8.h"
 
 namespace octavo {
-
-// Token ids 0 .. 255 are bytes; kBos and kEnd are special.
-inline constexpr TokenId kBos = 256, kEnd = 257;
-
-inline Tokenizer byte_tokenizer(bool add_bos = true) {
-  Json vocab = Json::object();
-  uint32_t next = 256;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool shown = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    std::string piece;
-    append_utf8(shown ? static_cast<uint32_t>(byte) : next++, piece);
-    vocab[piece] = byte;
-  }
-  const auto special = [](int id, const char* text) {
-    return Json{{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
-                {"rstrip", false}, {"normalized", false}, {"special", true}};
-  };
-  Json json = {
-      {"version", "1.0"},
-      {"added_tokens", {special(kBos, "<bos>"), special(kEnd, "<end>")}},
-      {"normalizer", nullptr},
-      {"pre_tokenizer",
-       {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
-  if (add_bos)
-    json["post_processor"] = {
-        {"type", "TemplateProcessing"},
-        {"single",
-         {{{"SpecialToken", {{"id", "<bos>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-        {"pair", Json::array()},
-        {"special_tokens", {{"<bos>", {{"id", "<bos>"}, {"ids", {kBos}}, {"tokens", {"<bos>"}}}}}}};
-  Result<Tokenizer> tokenizer = Tokenizer::from_json(json.dump(), "test tokenizer");
-  EXPECT_TRUE(tokenizer) << (tokenizer ? "" : tokenizer.error().message());
-  return std::move(*tokenizer);
-}
 
 inline std::vector<TokenId> bytes_of(std::string_view text) {
   std::vector<TokenId> ids;
@@ -58,12 +21,10 @@ inline std::vector<TokenId> bytes_of(std::string_view text) {
   return ids;
 }
 
-class FakeEngine : public TextEngine {
+class FakeEngine : public SilentEngine {
  public:
-  explicit FakeEngine(bool add_bos = true) : tokenizer_(byte_tokenizer(add_bos)) {}
+  using SilentEngine::SilentEngine;
 
-  const Tokenizer& tokenizer() const override { return tokenizer_; }
-  bool is_end(TokenId id) const override { return id == kEnd; }
   Result<std::string> render_chat(const Json& messages, const Json& variables) const override {
     last_messages = messages;
     last_variables = variables;
@@ -74,9 +35,6 @@ class FakeEngine : public TextEngine {
     }
     return text;
   }
-  int64_t max_model_len() const override { return context; }
-  SamplingDefaults sampling_defaults() const override { return defaults; }
-  Result<void> check_request(const GenerationRequest&) const override { return {}; }
   Result<RequestId> submit(GenerationRequest request, EventSink sink) override {
     if (static_cast<int64_t>(requests.size()) >= queue) return fail({.what = "queue is full"});
     requests.push_back(std::move(request));
@@ -84,7 +42,6 @@ class FakeEngine : public TextEngine {
     return requests.size();
   }
   void cancel(RequestId id) override { cancelled.push_back(id); }
-  EngineStats stats() const override { return {}; }
 
   // The next event of the i-th request: each byte of `text` is a token.
   void say(size_t i, const std::string& text, std::string finish_reason = "") {
@@ -112,16 +69,12 @@ class FakeEngine : public TextEngine {
     return out;
   }
 
-  int64_t context = 256, queue = 1000;
-  SamplingDefaults defaults;
+  int64_t queue = 1000;
   std::vector<GenerationRequest> requests;
   std::vector<EventSink> sinks;
   std::vector<RequestId> cancelled;
   std::vector<int64_t> told;
   mutable Json last_messages, last_variables;
-
- private:
-  Tokenizer tokenizer_;
 };
 
 class FakeExchange final : public Exchange {
