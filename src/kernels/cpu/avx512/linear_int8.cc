@@ -6,7 +6,7 @@
 namespace octavo {
 namespace {
 
-constexpr int kDirectRows = 8, kChunkRows = 12;
+constexpr int kChunkRows = 12;
 constexpr int kStepCols = 4, kLineBytes = kStepCols * kPanelRows;
 constexpr int kPrefetchBytes = 4096;
 
@@ -58,7 +58,7 @@ void direct_panels(const LinearTask& task, int panel) {
   for (int p = 0; p < kPanels; ++p) finish_panel(task, panel + p, &sums[p][0][0]);
 }
 
-template <int kRows = kDirectRows>
+template <int kRows = kChunkRows>
 void direct(const LinearTask& task) {
   if constexpr (kRows > 0) {
     if (task.rows != kRows) return direct<kRows - 1>(task);
@@ -120,7 +120,7 @@ namespace octavo::avx512 {
 extern const LinearOps kLinearInt8Ops;
 const LinearOps kLinearInt8Ops{
     .step = StepKind::kUint8,
-    .direct_rows = kDirectRows,
+    .direct_rows = 2 * kChunkRows,
     .chunk_rows = kChunkRows,
     .direct = {nullptr, nullptr, nullptr, direct<>},
     .block = {nullptr, nullptr, nullptr, block<>},

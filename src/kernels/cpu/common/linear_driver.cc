@@ -12,7 +12,7 @@ namespace {
 enum ScratchSlot { kSteps, kPrivate, kScales };
 
 // A block of weights of this size stays in the L1 cache while the activations stream past it from L2.
-constexpr int64_t kBlockWeightBytes = 16 << 10;
+constexpr int64_t kBlockWeightBytes = 24 << 10;
 // Activations of one block of rows: what an L2 cache holds beside the rest.
 constexpr int64_t kBlockActivationBytes = 512 << 10;
 constexpr int64_t kBlockSumBytes = 256 << 10;
@@ -46,6 +46,7 @@ class Run {
 
  private:
   void set_scales();
+  int64_t block_cols(int64_t most) const;
   // Outputs of rows [row, row + rows) and of panels [panel, panel + panels); x, sums and columns are the caller's.
   LinearTask task(int64_t row, int64_t rows, int64_t panel, int64_t panels) const;
   void direct_part(const std::byte* x, int64_t x_stride, Range panels) const;
@@ -95,10 +96,14 @@ Run::Run(const LinearOps& ops, const LinearCall& call, ThreadPool& pool, Scratch
   group_cols_ = weight_group_cols(packed_.key);
   if (call.input.format.granularity == Granularity::kBlock) group_cols_ = call.input.format.block_cols;
   chunks_ = ceil_div(rows_, ops.chunk_rows);
-  if (ops.block[kind_] != nullptr) block_cols_ = kBlockWeightBytes / ops.block_col_bytes[kind_];
-  if (group_cols_ != 0) block_cols_ = std::max<int64_t>(1, block_cols_ / group_cols_) * group_cols_;
-  block_cols_ = std::min(block_cols_, cols_);
+  if (ops.block[kind_] != nullptr) block_cols_ = block_cols(kBlockWeightBytes / ops.block_col_bytes[kind_]);
   set_scales();
+}
+
+// Near-equal blocks of at most `most` columns: whole groups, else a multiple of 16 columns.
+int64_t Run::block_cols(int64_t most) const {
+  if (group_cols_ != 0) return std::min(cols_, std::max<int64_t>(1, most / group_cols_) * group_cols_);
+  return std::min(cols_, ceil_div(ceil_div(cols_, ceil_div(cols_, most)), 16) * 16);
 }
 
 void Run::set_scales() {
