@@ -1,5 +1,6 @@
 // octavo serve: the OpenAI API over one model.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -33,6 +34,14 @@ Result<int64_t> parse_bytes(const std::string& text, const char* flag) {
       {.what = "not an amount of memory", .where = flag, .found = text, .expected = "for example 8GB or 512MiB"});
 }
 
+// As many open connections as the system lets a process have.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 class ServeCommand final : public Command {
  public:
   std::string_view name() const override { return "serve"; }
@@ -64,6 +73,7 @@ class ServeCommand final : public Command {
         .model_names = model_names(), .api_key = api_key_, .cors_origins = cors_origins_, .version = kVersion};
     http_.port = static_cast<uint16_t>(port_);
     std::signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
     OCTAVO_ASSIGN(const std::unique_ptr<Server> server, Server::listen(http_, std::move(api)));
     fmt::print(stderr, "Listening on {}\n", server->address());
     std::atomic<bool> loaded = false;
