@@ -108,15 +108,17 @@ class Cache {
   int layers() const { return layers_; }
 
  private:
-  void fill() {
+  void fill() {  // with normally distributed values
+    const ElementType element = kv_.layout.k;
+    const size_t bytes = static_cast<size_t>(element_bits(element)) / 8;
+    std::vector<std::byte> samples(4096 * bytes);
     Random random(2);
+    for (size_t i = 0; i < 4096; ++i)
+      store_element(element, samples.data(), i,
+                    random.normal() * element_info(element).max / (bytes == 1 ? 4.0f : 1e38f));
+    for (size_t i = 0; i < memory_.size(); i += bytes)
+      std::memcpy(memory_.data() + i, samples.data() + (random.next() & 4095) * bytes, bytes);
     const float scale = 0.01f;
-    for (size_t i = 0; i + 8 <= memory_.size(); i += 8) {
-      // 8 bits: any code below NaN; 16 bits: BF16 of magnitude 1/4 to 1/2.
-      const uint64_t bits = kv_.k_format.scaled() ? random.next() & 0xB7B7B7B7B7B7B7B7ull
-                                                  : (random.next() & 0x807F807F807F807Full) | 0x3E803E803E803E80ull;
-      std::memcpy(memory_.data() + i, &bits, 8);
-    }
     const size_t page = kv_.layout.page_bytes();
     for (size_t i = 0; i + page <= memory_.size(); i += page)
       for (size_t s = kv_.layout.k_scales_offset(); s < page; s += 4) std::memcpy(memory_.data() + i + s, &scale, 4);

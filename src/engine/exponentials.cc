@@ -13,13 +13,22 @@ constexpr size_t kRun = 256;
 
 void exponentials(std::span<const float> logits, float highest, float factor, std::span<float> out) {
   const float scale = factor * kLog2E;
+  const float* in = logits.data();
+  float* to = out.data();
+  // No inner loop and no branch: the compiler makes vectors of it.
   for (size_t i = 0; i < logits.size(); ++i) {
-    const float exponent = (logits[i] - highest) * scale;
-    const float t = exponent > kExp2Min ? exponent : kExp2Min, n = std::nearbyint(t), f = t - n;
-    float p = kExp2Coefficients[6];
-    for (int c = 5; c >= 0; --c) p = std::fma(p, f, kExp2Coefficients[c]);
-    const float value = p * bits_float(static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23);
-    out[i] = exponent > kExp2Min ? value : 0.0f;
+    const float exponent = (in[i] - highest) * scale;
+    const float t = exponent > kExp2Min ? exponent : kExp2Min, n = std::nearbyint(t),
+                f = t - n;  // NaN becomes the minimum
+    float p = std::fma(kExp2Coefficients[6], f, kExp2Coefficients[5]);
+    p = std::fma(p, f, kExp2Coefficients[4]);
+    p = std::fma(p, f, kExp2Coefficients[3]);
+    p = std::fma(p, f, kExp2Coefficients[2]);
+    p = std::fma(p, f, kExp2Coefficients[1]);
+    p = std::fma(p, f, kExp2Coefficients[0]);
+    // 2^n by its exponent bits; all zero bits, and so 0, where n is the minimum.
+    const auto bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
+    to[i] = p * bits_float(bits & -static_cast<uint32_t>(exponent > kExp2Min));
   }
 }
 

@@ -21,8 +21,29 @@ double uniform_at(uint64_t seed, int64_t n) {
 }
 
 using Candidate = std::pair<float, TokenId>;
-bool more_likely(const Candidate& a, const Candidate& b) {
-  return a.first != b.first ? a.first > b.first : a.second < b.second;
+
+// Appends the weights above `bound`, in order of id, and returns their sum. Most runs of a vocabulary hold none.
+double gather_above(std::span<const float> weights, float bound, std::vector<Candidate>& kept) {
+  constexpr size_t kLanes = 32;
+  double sum = 0;
+  for (size_t begin = 0; begin < weights.size(); begin += kLanes) {
+    const auto run = weights.subspan(begin, std::min(kLanes, weights.size() - begin));
+    int hits = 0;
+    for (const float weight : run) hits += weight > bound;
+    if (hits == 0) continue;
+    for (size_t i = 0; i < run.size(); ++i) {
+      if (!(run[i] > bound)) continue;
+      kept.emplace_back(run[i], static_cast<TokenId>(begin + i));
+      sum += run[i];
+    }
+  }
+  return sum;
+}
+
+void sort_by_likelihood(std::vector<Candidate>& candidates) {
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
 }
 
 // Index of the weight under which `target` (of the running sum in order of index) falls. Sums go by runs of 256, as the
@@ -141,17 +162,12 @@ TokenId Sampler::draw(std::span<const float> logits, float highest, int64_t gene
   std::vector<Candidate>& kept = scratch.candidates;
   for (float bound = 0x1p-8f;; bound = bound < 0x1p-100f ? 0.0f : bound * 0x1p-8f) {
     kept.clear();
-    double sum = 0;
-    for (size_t i = 0; i < weights.size(); ++i)
-      if (weights[i] > bound) {
-        kept.emplace_back(weights[i], static_cast<TokenId>(i));
-        sum += weights[i];
-      }
+    const double sum = gather_above(weights, bound, kept);
     const bool enough =
         top_k ? kept.size() >= static_cast<size_t>(params_.top_k) : sum > params_.top_p * total * (1 + 1e-9);
     if (enough || bound == 0.0f) break;
   }
-  std::sort(kept.begin(), kept.end(), more_likely);
+  sort_by_likelihood(kept);
   if (top_k) {
     kept.resize(std::min(kept.size(), static_cast<size_t>(params_.top_k)));
     total = 0;

@@ -32,7 +32,7 @@ inline uint64_t hash_bytes(std::string_view bytes, uint64_t seed) {
   return mix(hash ^ tail, kOdd2 ^ seed);
 }
 
-// 64-bit key -> V. Keys are not removed.
+// 64-bit key (any but ~0) -> V. Keys are not removed.
 template <class V>
 class FlatMap {
  public:
@@ -45,8 +45,7 @@ class FlatMap {
   V& operator[](uint64_t key) {
     if ((count_ + 1) * 2 > slots_.size()) resize_for(count_ * 2 + 8);
     Slot& slot = slots_[position(key)];
-    if (!slot.used) {
-      slot.used = true;
+    if (slot.key == kFree) {
       slot.key = key;
       ++count_;
     }
@@ -54,19 +53,19 @@ class FlatMap {
   }
   const V* find(uint64_t key) const {
     const Slot& slot = slots_[position(key)];
-    return slot.used ? &slot.value : nullptr;
+    return slot.key == key ? &slot.value : nullptr;
   }
   size_t size() const { return count_; }
 
  private:
+  static constexpr uint64_t kFree = ~uint64_t{0};
   struct Slot {
-    uint64_t key = 0;
+    uint64_t key = kFree;
     V value{};
-    bool used = false;
   };
   size_t position(uint64_t key) const {
     size_t i = mix(key ^ seed_, 0x9E3779B97F4A7C15) & (slots_.size() - 1);
-    while (slots_[i].used && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
+    while (slots_[i].key != kFree && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
     return i;
   }
   void resize_for(size_t expected) {
@@ -75,7 +74,7 @@ class FlatMap {
     std::vector<Slot> old = std::move(slots_);
     slots_ = std::vector<Slot>(capacity);
     for (const Slot& slot : old)
-      if (slot.used) slots_[position(slot.key)] = slot;
+      if (slot.key != kFree) slots_[position(slot.key)] = slot;
   }
 
   uint64_t seed_;

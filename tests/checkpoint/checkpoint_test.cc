@@ -117,7 +117,7 @@ class EditedModel {
     return checkpoint ? "" : checkpoint.error().message();
   }
 
-  TemporaryFolder folder;
+  TestFolder folder;
   std::string config;
   Tensors tensors;
 };
@@ -312,7 +312,7 @@ TEST(Checkpoint, GenerationConfigIsUnitedWithTheModelsIds) {
 }
 
 TEST(Checkpoint, WhatIsNotAModel) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   EXPECT_TRUE(contains(Checkpoint::open(folder / "absent").error().message(), "absent"));
   EXPECT_TRUE(contains(Checkpoint::open(folder.path()).error().message(), "config.json"));
   write_bytes(folder / "model.gguf", "GGUF");

@@ -27,7 +27,7 @@ std::vector<float> values_of(const Checkpoint& checkpoint, const std::string& na
 TEST(Convert, EveryTypeGivesItsValuesRoundedToBf16) {
   for (const char* type : {"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"}) {
     SCOPED_TRACE(type);
-    const TemporaryFolder folder;
+    const TestFolder folder;
     int64_t reported = 0;
     auto summary = convert_to_bf16_folder(gguf_file(type), folder / "out", [&](const ConvertProgress& progress) {
       EXPECT_GT(progress.bytes_done, reported);
@@ -58,7 +58,7 @@ TEST(Convert, EveryTypeGivesItsValuesRoundedToBf16) {
 }
 
 TEST(Convert, TokenIdsGoIntoTheGenerationConfig) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   GgufBuilder file;
   file.string("general.architecture", "llama").u32("llama.context_length", 64).u32("llama.embedding_length", 4);
   file.u32("llama.block_count", 1).u32("llama.feed_forward_length", 4).u32("llama.attention.head_count", 1);
@@ -99,7 +99,7 @@ TEST(Convert, TokenIdsGoIntoTheGenerationConfig) {
 }
 
 TEST(Convert, AnUnfinishedFolderDisappears) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   {
     const auto summary = convert_to_bf16_folder(gguf_file("q8_0"), folder / "out");
     ASSERT_TRUE(summary);
@@ -109,7 +109,7 @@ TEST(Convert, AnUnfinishedFolderDisappears) {
 }
 
 TEST(Convert, AFullDiskIsAnErrorAndLeavesNothing) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto on_a_small_disk = [&] {
     const rlimit limit{100000, 100000};
     signal(SIGXFSZ, SIG_IGN);
@@ -122,7 +122,7 @@ TEST(Convert, AFullDiskIsAnErrorAndLeavesNothing) {
 }
 
 TEST(Convert, OnlyFromGguf) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto result = convert_to_bf16_folder(kTestData / "tiny" / "llama_tied", folder / "out");
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message().find("GGUF"), std::string::npos);
@@ -142,7 +142,7 @@ class Output : public ::testing::Test {
     const auto result = check_output(folder / model, folder / out);
     return result ? "" : result.error().message();
   }
-  TemporaryFolder folder;
+  TestFolder folder;
 };
 
 TEST_F(Output, WhereAModelMayBeWritten) {

@@ -27,13 +27,13 @@ std::vector<float> counted(size_t count) {
   return values;
 }
 
-Result<Gguf> open_bytes(const TemporaryFolder& folder, const std::string& bytes) {
+Result<Gguf> open_bytes(const TestFolder& folder, const std::string& bytes) {
   write_bytes(folder / "m.gguf", bytes);
   return Gguf::open(folder / "m.gguf");
 }
 
 void expect_refused(const std::string& bytes, const std::string& reason) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto gguf = open_bytes(folder, bytes);
   ASSERT_FALSE(gguf) << "accepted, expected: " << reason;
   const std::string message = gguf.error().message();
@@ -171,7 +171,7 @@ TEST(Gguf, QueryAndKeyRowsComeInHubOrder) {
 
 TEST(Gguf, BiasesAreReorderedForLlamaOnly) {
   for (const char* architecture : {"llama", "qwen2"}) {
-    const TemporaryFolder folder;
+    const TestFolder folder;
     GgufBuilder file = tiny_llama();
     file.values.clear(), file.num_values = 0;
     const std::string a = architecture;
@@ -195,7 +195,7 @@ TEST(Gguf, BiasesAreReorderedForLlamaOnly) {
 }
 
 TEST(Gguf, Values) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   GgufBuilder file;
   file.value("u8", 0, "\x80")
       .value("i8", 1, "\x80")
@@ -228,7 +228,7 @@ TEST(Gguf, Values) {
 
 TEST(Gguf, VersionsAndByteOrder) {
   GgufBuilder file = tiny_llama();
-  const TemporaryFolder folder;
+  const TestFolder folder;
   file.version = raw<uint32_t>(2);
   EXPECT_TRUE(open_bytes(folder, file.bytes()));
   file.version = raw<uint32_t>(1);
@@ -243,7 +243,7 @@ TEST(Gguf, AlignmentOfTheData) {
   GgufBuilder file = tiny_llama();
   file.u32("general.alignment", 64);
   file.floats("a", {4}, counted(4)).floats("b", {2}, {7, 8});
-  const TemporaryFolder folder;
+  const TestFolder folder;
   expect_refused(file.bytes(), "not where it should be");  // laid out in steps of 32
   for (const uint32_t bad : {0u, 3u, 48u, 1u << 31}) {
     GgufBuilder odd = tiny_llama();
@@ -256,7 +256,7 @@ TEST(Gguf, DamagedFiles) {
   GgufBuilder good = tiny_llama();
   good.floats("a", {4, 2}, counted(8));
   const std::string bytes = good.bytes();
-  const TemporaryFolder folder;
+  const TestFolder folder;
   for (size_t size = 0; size < bytes.size(); size += 3)
     EXPECT_FALSE(open_bytes(folder, bytes.substr(0, size))) << "accepted the first " << size << " bytes";
   const auto with = [](auto change) {
@@ -287,7 +287,7 @@ TEST(Gguf, DamagedFiles) {
 TEST(Gguf, UnsupportedTypeNamesTensorTypeAndTheSupportedOnes) {
   GgufBuilder file = tiny_llama();
   file.tensor("blk.0.ffn_up.weight", {256}, 12, std::string(144, 'x'));
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto gguf = open_bytes(folder, file.bytes());
   ASSERT_FALSE(gguf);
   const std::string message = gguf.error().message();
@@ -296,7 +296,7 @@ TEST(Gguf, UnsupportedTypeNamesTensorTypeAndTheSupportedOnes) {
 }
 
 Result<ModelConfig> config_of(const GgufBuilder& file) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   auto gguf = open_bytes(folder, file.bytes());
   if (!gguf) return fail(gguf.error());
   return model_config_from_gguf(*gguf);

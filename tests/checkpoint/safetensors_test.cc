@@ -127,7 +127,7 @@ TEST(Safetensors, MillionEmptyTensorsLoadQuickly) {
     header += fmt::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
   header += "}";
   ASSERT_LT(header.size(), kMaxSafetensorsHeader);
-  const TemporaryFolder folder;
+  const TestFolder folder;
   write_bytes(folder / "model.safetensors", safetensors_bytes(header));
   const std::clock_t start = std::clock();  // processor time: other programs do not count
   const auto reader = open_safetensors(folder.path());
@@ -150,7 +150,7 @@ class Shards : public ::testing::Test {
     const auto reader = open_safetensors(folder.path());
     return reader ? "" : reader.error().message();
   }
-  TemporaryFolder folder;
+  TestFolder folder;
 };
 
 TEST_F(Shards, TensorsAreFoundInTheirShardAndOtherFilesIgnored) {
@@ -232,7 +232,7 @@ TEST(SafetensorsReader, ReadsEveryPlainTypeByRows) {
   for (const float v : {1.5f, -2.0f, 3.25f, 0.0f}) data += raw(v);
   for (const uint16_t v : {0x3F80, 0xC000, 0x4040, 0x0000, 0x3DCD, 0x7F7F}) data += raw<uint16_t>(v);
   data += raw<uint16_t>(0x3C00) + raw<uint16_t>(0x0001) + "\x38\xFE" + "\x85";
-  const TemporaryFolder folder;
+  const TestFolder folder;
   write_bytes(folder / "one.safetensors", safetensors_bytes(header, data));
   const auto opened = open_safetensors(folder / "one.safetensors");
   ASSERT_TRUE(opened) << opened.error().message();

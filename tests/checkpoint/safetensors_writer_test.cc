@@ -14,7 +14,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 }
 
 TEST(SafetensorsWriter, BytesAreTheReferenceWriters) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   auto writer = SafetensorsWriter::create(folder / "m.safetensors", {{"b", ElementType::kE4m3, {2}},
                                                                      {"c", ElementType::kBf16, {1, 2}},
                                                                      {"a", ElementType::kBf16, {1}},
@@ -38,7 +38,7 @@ TEST(SafetensorsWriter, BytesAreTheReferenceWriters) {
 }
 
 TEST(SafetensorsWriter, MissingBytesAreAnErrorAndLeaveNothing) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   {
     auto writer = SafetensorsWriter::create(folder / "m.safetensors", {{"x", ElementType::kUint8, {8}}});
     ASSERT_TRUE(writer);
@@ -52,7 +52,7 @@ TEST(SafetensorsWriter, MissingBytesAreAnErrorAndLeaveNothing) {
 }
 
 TEST(SafetensorsWriter, PiecesMayComeInAnyOrder) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   auto writer = SafetensorsWriter::create(folder / "m.safetensors", {{"x", ElementType::kUint8, {10}}}, {});
   ASSERT_TRUE(writer);
   for (const size_t at : {8u, 0u, 4u, 6u, 2u}) ASSERT_TRUE(writer->write("x", at, bytes_of("ab")));
@@ -61,7 +61,7 @@ TEST(SafetensorsWriter, PiecesMayComeInAnyOrder) {
 }
 
 TEST(SafetensorsWriter, AByteWrittenTwiceOrOutsideIsTheCallersFault) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   auto writer = SafetensorsWriter::create(folder / "m.safetensors", {{"x", ElementType::kUint8, {4}}});
   ASSERT_TRUE(writer);
   ASSERT_TRUE(writer->write("x", 1, bytes_of("bc")));
@@ -72,7 +72,7 @@ TEST(SafetensorsWriter, AByteWrittenTwiceOrOutsideIsTheCallersFault) {
 }
 
 TEST(SafetensorsWriter, WhatCannotBeWrittenIsRefused) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto refused = [&](std::vector<TensorToWrite> tensors) {
     return !SafetensorsWriter::create(folder / "m.safetensors", std::move(tensors));
   };

@@ -34,7 +34,7 @@ class QuantizeCheckpoint : public testing::Test {
     return names;
   }
 
-  TemporaryFolder folder_;
+  TestFolder folder_;
   fs::path model_ = folder_ / "model";
 };
 

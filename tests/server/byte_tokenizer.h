@@ -10,8 +10,8 @@
 
 namespace octavo {
 
-// Token ids 0 .. 255 are bytes; kBos and kEnd are special.
-inline constexpr TokenId kBos = 256, kEnd = 257;
+// Token ids 0 .. 255 are bytes; kBosToken and kEndToken are special.
+inline constexpr TokenId kBosToken = 256, kEndToken = 257;
 
 inline Tokenizer byte_tokenizer(bool add_bos = true) {
   Json vocab = Json::object();
@@ -28,7 +28,7 @@ inline Tokenizer byte_tokenizer(bool add_bos = true) {
   };
   Json json = {
       {"version", "1.0"},
-      {"added_tokens", {special(kBos, "<bos>"), special(kEnd, "<end>")}},
+      {"added_tokens", {special(kBosToken, "<bos>"), special(kEndToken, "<end>")}},
       {"normalizer", nullptr},
       {"pre_tokenizer",
        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}},
@@ -41,7 +41,7 @@ inline Tokenizer byte_tokenizer(bool add_bos = true) {
         {"single",
          {{{"SpecialToken", {{"id", "<bos>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
         {"pair", Json::array()},
-        {"special_tokens", {{"<bos>", {{"id", "<bos>"}, {"ids", {kBos}}, {"tokens", {"<bos>"}}}}}}};
+        {"special_tokens", {{"<bos>", {{"id", "<bos>"}, {"ids", {kBosToken}}, {"tokens", {"<bos>"}}}}}}};
   Result<Tokenizer> tokenizer = Tokenizer::from_json(json.dump(), "test tokenizer");
   OCTAVO_CHECK(tokenizer.has_value(), "{}", tokenizer.error().message());
   return std::move(*tokenizer);
@@ -52,7 +52,7 @@ class SilentEngine : public TextEngine {
   explicit SilentEngine(bool add_bos = true) : tokenizer_(byte_tokenizer(add_bos)) {}
 
   const Tokenizer& tokenizer() const override { return tokenizer_; }
-  bool is_end(TokenId id) const override { return id == kEnd; }
+  bool is_end(TokenId id) const override { return id == kEndToken; }
   Result<std::string> render_chat(const Json& messages, const Json&) const override {
     return "<bos>" + messages.dump(-1, ' ', false, Json::error_handler_t::replace);
   }

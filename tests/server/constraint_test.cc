@@ -147,7 +147,7 @@ TEST(Constraints, RandomAnswersParse) {
       std::vector<bool> allowed(engine.tokenizer().vocab_size());
       filter(generated, allowed);
       ASSERT_EQ(allowed.size(), engine.tokenizer().vocab_size());
-      EXPECT_FALSE(allowed[kBos]);
+      EXPECT_FALSE(allowed[kBosToken]);
       // Closing signs are preferred, or a random string would hardly ever end.
       std::vector<TokenId> choices;
       for (size_t id = 0; id < allowed.size(); ++id)
@@ -158,7 +158,7 @@ TEST(Constraints, RandomAnswersParse) {
               static_cast<TokenId>(id));
       ASSERT_FALSE(choices.empty());
       const TokenId id = choices[random() % choices.size()];
-      if (id == kEnd) break;
+      if (id == kEndToken) break;
       generated.push_back(id);
     }
     if (generated.size() == 400) continue;
@@ -185,7 +185,7 @@ TEST(Constraints, ARequestCanBeReplayed) {
     f(bytes_of(text), allowed);
     std::string out;
     for (size_t id = 0; id < allowed.size(); ++id)
-      if (allowed[id]) out += id == kEnd ? '$' : static_cast<char>(id);
+      if (allowed[id]) out += id == kEndToken ? '$' : static_cast<char>(id);
     return out;
   };
   EXPECT_EQ(after(filter, ""), "y");

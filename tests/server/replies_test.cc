@@ -282,12 +282,12 @@ TEST_F(Replies, PathsAndMethods) {
 
 TEST_F(Replies, TokenizeAndBack) {
   Json json = post("/tokenize", R"({"prompt":"ab","return_token_strs":true})")->json();
-  EXPECT_EQ(json["tokens"], Json({kBos, 'a', 'b'}));
+  EXPECT_EQ(json["tokens"], Json({kBosToken, 'a', 'b'}));
   EXPECT_EQ(json["count"], 3);
   EXPECT_EQ(json["max_model_len"], 256);
   EXPECT_EQ(json["token_strs"][1], "a");
   EXPECT_EQ(post("/tokenize", R"({"prompt":"ab","add_special_tokens":false})")->json()["count"], 2);
-  EXPECT_EQ(post("/tokenize", R"({"messages":[{"role":"user","content":"x"}]})")->json()["tokens"][0], kBos);
+  EXPECT_EQ(post("/tokenize", R"({"messages":[{"role":"user","content":"x"}]})")->json()["tokens"][0], kBosToken);
   EXPECT_EQ(post("/detokenize", R"({"tokens":[97,98]})")->json()["prompt"], "ab");
   refused("/detokenize", R"({"tokens":[258]})", "tokens");
   refused("/tokenize", "{}", "prompt");

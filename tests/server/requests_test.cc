@@ -94,11 +94,11 @@ TEST_F(Requests, EdgesOfSamplingAreFine) {
 }
 
 TEST_F(Requests, PromptsOfEveryKind) {
-  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":"ab"})").prompt, (std::vector<TokenId>{kBos, 'a', 'b'}));
-  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":"<bos>ab"})").prompt, (std::vector<TokenId>{kBos, 'a', 'b'}))
+  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":"ab"})").prompt, (std::vector<TokenId>{kBosToken, 'a', 'b'}));
+  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":"<bos>ab"})").prompt, (std::vector<TokenId>{kBosToken, 'a', 'b'}))
       << "a text that begins with BOS gets no second one";
   EXPECT_EQ(accepted("/v1/completions", R"({"prompt":[97,98]})").prompt, (std::vector<TokenId>{'a', 'b'}));
-  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":""})").prompt, std::vector<TokenId>{kBos});
+  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":""})").prompt, std::vector<TokenId>{kBosToken});
   engine.requests.clear();
   accepted("/v1/completions", R"({"prompt":["a",[98],"c"]})");
   ASSERT_EQ(engine.requests.size(), 3u);
@@ -147,7 +147,7 @@ TEST_F(Requests, ChatMessagesReachTheTemplate) {
   EXPECT_EQ(engine.last_variables["thinking"], false);
   EXPECT_EQ(engine.last_variables["add_generation_prompt"], true);
   EXPECT_FALSE(engine.last_variables.contains("tools"));
-  EXPECT_EQ(std::count(engine.requests.back().prompt.begin(), engine.requests.back().prompt.end(), kBos), 1)
+  EXPECT_EQ(std::count(engine.requests.back().prompt.begin(), engine.requests.back().prompt.end(), kBosToken), 1)
       << "the template's BOS is the only one";
 }
 
@@ -210,7 +210,7 @@ TEST_F(Requests, SamplesHaveDifferentRepeatableSeeds) {
   ASSERT_EQ(engine.requests.size(), 4u);
   EXPECT_NE(*engine.requests[0].sampling.seed, *engine.requests[1].sampling.seed);
   EXPECT_EQ(engine.requests[0].sampling.seed, engine.requests[2].sampling.seed);
-  EXPECT_EQ(engine.requests[2].prompt, (std::vector<TokenId>{kBos, 'b'}));
+  EXPECT_EQ(engine.requests[2].prompt, (std::vector<TokenId>{kBosToken, 'b'}));
 }
 
 TEST_F(Requests, ModelsByEitherNameAndNoOther) {

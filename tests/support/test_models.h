@@ -15,30 +15,10 @@
 #include "checkpoint/safetensors_writer.h"
 #include "engine/model.h"
 #include "support/golden.h"
+#include "support/test_folder.h"
 #include "text/utf8.h"
 
 namespace octavo {
-
-// A folder that is gone with the object.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = testing::TempDir() + "/octavo-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder " + name);
-    path_ = name;
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Bytes as byte-level BPE spells them: printable ones stand for themselves, the others for code points from 256 on.
 inline std::string byte_level_piece(std::string_view bytes) {

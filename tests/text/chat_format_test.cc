@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "support/test_folder.h"
 #include "text/chat_template.h"
 
 namespace octavo {
@@ -14,26 +15,17 @@ namespace {
 
 class ChatFormatTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              ("chat_format_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  void write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-  }
+  void write(const std::string& name, const std::string& text) { folder_.write(name, text); }
   ChatFormat read() {
-    auto format = read_chat_format(folder_);
+    auto format = read_chat_format(folder_.path());
     EXPECT_TRUE(format) << format.error().message();
     return format ? *format : ChatFormat{};
   }
   std::string error() {
-    const auto format = read_chat_format(folder_);
+    const auto format = read_chat_format(folder_.path());
     return format ? "no error" : format.error().message();
   }
-  std::filesystem::path folder_;
+  TestFolder folder_;
 };
 
 TEST_F(ChatFormatTest, FolderWithoutAnythingHasNoTemplate) {

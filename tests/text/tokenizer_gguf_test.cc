@@ -1,7 +1,9 @@
 // Tokenizers from GGUF metadata and from model folders.
 #include <cstring>
 #include <map>
+#include <memory>
 
+#include "support/test_folder.h"
 #include "text/tokenizer_spec.h"
 #include "tokenizer_data.h"
 
@@ -35,7 +37,7 @@ class GgufWriter {
     put(static_cast<uint64_t>(values.size()));
     for (const int32_t value : values) put(value);
   }
-  std::filesystem::path save(const std::string& name) const {
+  std::filesystem::path save() const {  // the file lives as long as the writer
     std::string file = "GGUF";
     const auto append = [&](auto value) { file.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
     append(uint32_t{3});
@@ -43,7 +45,7 @@ class GgufWriter {
     append(count_);
     file += bytes_;
     file.resize((file.size() + 31) / 32 * 32);
-    const auto path = std::filesystem::path(testing::TempDir()) / name;
+    const auto path = *folder_ / "tokenizer.gguf";
     EXPECT_TRUE(write_text_file(path, file));
     return path;
   }
@@ -64,6 +66,7 @@ class GgufWriter {
   }
   std::string bytes_;
   uint64_t count_ = 0;
+  std::shared_ptr<TestFolder> folder_ = std::make_shared<TestFolder>();
 };
 
 struct GgufTokens {
@@ -103,7 +106,7 @@ GgufWriter writer_for(const GgufTokens& tokens, const std::string& pre) {
 }
 
 std::string error_of(const GgufWriter& writer) {
-  const auto tokenizer = Tokenizer::open(writer.save("tokenizer_error.gguf"));
+  const auto tokenizer = Tokenizer::open(writer.save());
   return tokenizer ? "no error" : tokenizer.error().message();
 }
 
@@ -120,7 +123,7 @@ TEST_P(GgufRule, TokenizesAsTheTokenizerJsonDoes) {
   const Json json = read_json(std::string(name) + ".json");
   GgufWriter writer = writer_for(tokens_of(json), pre);
   if (std::string_view(name) == "llama3") writer.integer("tokenizer.ggml.bos_token_id", json["added_tokens"][0]["id"]);
-  const auto tokenizer = Tokenizer::open(writer.save(std::string(name) + ".gguf"));
+  const auto tokenizer = Tokenizer::open(writer.save());
   ASSERT_TRUE(tokenizer) << tokenizer.error().message();
   const Json golden = read_json(std::string(name) + ".golden.json");
   const auto texts = golden_texts();
@@ -134,7 +137,7 @@ TEST_P(GgufRule, TokenizesAsTheTokenizerJsonDoes) {
 TEST(GgufTokenizer, DefaultRuleSplitsPunctuationAndThreeDigits) {
   const auto writer =
       writer_for(tokens_of(tiny_tokenizer({{"1", "2"}, {"12", "3"}, {"3", "4"}, {"!", "a"}})), "default");
-  const auto tokenizer = Tokenizer::open(writer.save("default.gguf"));
+  const auto tokenizer = Tokenizer::open(writer.save());
   ASSERT_TRUE(tokenizer) << tokenizer.error().message();
   EXPECT_EQ(tokenizer->encode("1234!a", false), (std::vector<TokenId>{257, '4', '!', 'a'}));
 }
@@ -148,7 +151,7 @@ TEST(GgufTokenizer, AddsBosAndEosAsTheFileSays) {
       writer.integer("tokenizer.ggml.eos_token_id", 'E');
       writer.flag("tokenizer.ggml.add_bos_token", bos);
       writer.flag("tokenizer.ggml.add_eos_token", eos);
-      const auto tokenizer = Tokenizer::open(writer.save("bos.gguf"));
+      const auto tokenizer = Tokenizer::open(writer.save());
       ASSERT_TRUE(tokenizer) << tokenizer.error().message();
       std::vector<TokenId> expected = {'x'};
       if (bos) expected.insert(expected.begin(), 'B');
@@ -192,22 +195,16 @@ TEST(GgufTokenizer, ErrorsNameKeyAndRemedy) {
 
 class ModelFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) / "octavo_tokenizer_folder";
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   void write(const std::string& name, const Json& json) { ASSERT_TRUE(write_text_file(folder_ / name, json.dump())); }
 
-  std::filesystem::path folder_;
+  TestFolder folder_;
 };
 
 TEST_F(ModelFolder, WithoutATokenizerIsAnError) {
-  const auto tokenizer = Tokenizer::open(folder_);
+  const auto tokenizer = Tokenizer::open(folder_.path());
   ASSERT_FALSE(tokenizer);
   EXPECT_NE(tokenizer.error().message().find("tokenizer.json"), std::string::npos);
-  EXPECT_NE(tokenizer.error().message().find(folder_.string()), std::string::npos);
+  EXPECT_NE(tokenizer.error().message().find(folder_.path().string()), std::string::npos);
 }
 
 TEST_F(ModelFolder, TokenizerConfigAddsTokensAndBos) {
@@ -218,7 +215,7 @@ TEST_F(ModelFolder, TokenizerConfigAddsTokensAndBos) {
         {{"add_bos_token", true},
          {"bos_token", {{"content", "<s>"}}},
          {"added_tokens_decoder", {{"256", added_token(256, "<s>", true)}, {"257", added_token(257, "<t>", true)}}}});
-  const auto tokenizer = Tokenizer::open(folder_);
+  const auto tokenizer = Tokenizer::open(folder_.path());
   ASSERT_TRUE(tokenizer) << tokenizer.error().message();
   EXPECT_EQ(tokenizer->encode("a<t>", true), (std::vector<TokenId>{256, 'a', 257}));
   EXPECT_EQ(tokenizer->encode("a<t>", false), (std::vector<TokenId>{'a', 257}));
@@ -231,7 +228,7 @@ TEST_F(ModelFolder, APostProcessorThatAddsBosIsNotDoubledByTheConfig) {
   json["post_processor"] = template_post_processor({{.id = 256, .content = "<s>"}}, {});
   write("tokenizer.json", json);
   write("tokenizer_config.json", {{"add_bos_token", true}, {"bos_token", "<s>"}});
-  const auto tokenizer = Tokenizer::open(folder_);
+  const auto tokenizer = Tokenizer::open(folder_.path());
   ASSERT_TRUE(tokenizer) << tokenizer.error().message();
   EXPECT_EQ(tokenizer->encode("a", true), (std::vector<TokenId>{256, 'a'}));
 }
@@ -248,7 +245,7 @@ TEST_F(ModelFolder, TokenizerConfigErrors) {
   };
   for (const auto& [config, expected] : cases) {
     write("tokenizer_config.json", config);
-    const auto tokenizer = Tokenizer::open(folder_);
+    const auto tokenizer = Tokenizer::open(folder_.path());
     ASSERT_FALSE(tokenizer) << config;
     EXPECT_NE(tokenizer.error().message().find(expected), std::string::npos) << tokenizer.error().message();
     EXPECT_NE(tokenizer.error().message().find("tokenizer_config.json"), std::string::npos);

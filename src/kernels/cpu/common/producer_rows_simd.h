@@ -224,7 +224,7 @@ void rope(float* heads, int num_heads, int head_dim, const float* norm, float ep
 struct Offsets {
   uint8_t at[2][kPageTokens];
 };
-consteval Offsets panel_offsets(int code_bytes) {
+constexpr Offsets panel_offsets(int code_bytes) {
   Offsets offsets{};
   for (int column = 0; column < 2; ++column)
     for (int row = 0; row < kPageTokens; ++row)
@@ -265,11 +265,14 @@ template <CodeKind kKind>
 void store_v_as(const float* v, const KvTarget& out) {
   constexpr int kBytes = code_bytes(kKind);
   static constexpr Offsets kOffsets = panel_offsets(kBytes);
-  const uint8_t* offsets = kOffsets.at[out.slot % 2];
+  const int column = out.slot % 2;
   std::byte* lines = out.part + static_cast<int64_t>(out.slot / 2) * ((out.head_dim + 31) / 32) * (64 * kBytes);
   encode_kv<kKind>(v, out, [=](int d, int n, const char* codes) {
-    for (int i = 0; i < n; ++i)
-      __builtin_memcpy(lines + (d + i) / 32 * (64 * kBytes) + offsets[i % 32], codes + i * kBytes, kBytes);
+    int i = 0;
+    if constexpr (kBytes == 1)
+      for (; i + 32 <= n; i += 32) store_panel_column(lines + (d + i) / 32 * 64, codes + i, column);
+    for (; i < n; ++i)
+      __builtin_memcpy(lines + (d + i) / 32 * (64 * kBytes) + kOffsets.at[column][i % 32], codes + i * kBytes, kBytes);
   });
 }
 

@@ -186,5 +186,16 @@ OCTAVO_INLINE void store_bytes(void* p, I a, I b, I c, I d) {
   store_bytes(bytes + 48, d);
 }
 
+// 32 codes of 8 bits into column 0 or 1 of a line of 32 rows x 2 columns (formats/paged_kv.h); the other column, which
+// another thread may be writing, is not touched.
+OCTAVO_INLINE void store_panel_column(void* line, const char* codes, int column) {
+  char* to = static_cast<char*>(line) + column;
+  for (int quad = 0; quad < 4; ++quad, to += 16)
+    for (int i = 0; i < 4; ++i) {
+      to[2 * i] = codes[4 * quad + i];
+      to[8 + 2 * i] = codes[16 + 4 * quad + i];
+    }
+}
+
 }  // namespace
 }  // namespace octavo

@@ -3,7 +3,9 @@
 
 // g++ 12 takes the "undefined" operands inside its own intrinsics for uninitialized variables.
 #pragma GCC diagnostic push
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 #pragma GCC diagnostic pop
@@ -148,6 +150,18 @@ OCTAVO_INLINE void store_bytes(void* p, I a, I b, I c, I d) {
 }
 OCTAVO_INLINE void store_halves(void* p, I x) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x.v));
+}
+
+// 32 codes of 8 bits into column 0 or 1 of a line of 32 rows x 2 columns (formats/paged_kv.h); the other column, which
+// another thread may be writing, is not touched.
+OCTAVO_INLINE void store_panel_column(void* line, const char* codes, int column) {
+  // Byte 2 i and 2 i + 1 take row 4 (i / 8) + i % 4, + 16 where i % 8 >= 4.
+  const __m512i rows = _mm512_set_epi8(31, 31, 30, 30, 29, 29, 28, 28, 15, 15, 14, 14, 13, 13, 12, 12, 27, 27, 26, 26,
+                                       25, 25, 24, 24, 11, 11, 10, 10, 9, 9, 8, 8, 23, 23, 22, 22, 21, 21, 20, 20, 7, 7,
+                                       6, 6, 5, 5, 4, 4, 19, 19, 18, 18, 17, 17, 16, 16, 3, 3, 2, 2, 1, 1, 0, 0);
+  const __m512i both = _mm512_permutexvar_epi8(
+      rows, _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes))));
+  _mm512_mask_storeu_epi8(line, 0x5555555555555555ull << column, both);
 }
 
 }  // namespace
