@@ -3,7 +3,7 @@
 
     pip install numpy && python tools/make_random_checkpoint.py OUT [--layers 16] [--hidden 2048] ...
 
-The defaults are the 1B shape of docs/figures.md (1.1 G parameters, 2.2 GB). Weights are normal with deviation
+The defaults are the 1B shape of docs/kernels.md (1.1 G parameters, 2.2 GB). Weights are normal with deviation
 1 / sqrt(inputs), the same for the same seed.
 """
 import argparse

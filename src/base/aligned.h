@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -17,7 +18,10 @@ class AlignedBytes {
  public:
   AlignedBytes() = default;
   explicit AlignedBytes(size_t size);
-  ~AlignedBytes();
+  // The same, beside others on shared huge pages: for blocks that live as long as the model. A small block alone would
+  // either waste most of a huge page or cost a TLB miss for every 4 KB that are read; the slack behind it belongs to
+  // its neighbour. The memory goes back when the last block of its neighbourhood does.
+  static AlignedBytes beside_others(size_t size);
   AlignedBytes(AlignedBytes&& other) noexcept { swap(other); }
   AlignedBytes& operator=(AlignedBytes&& other) noexcept {
     swap(other);
@@ -36,12 +40,10 @@ class AlignedBytes {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(mapping_, other.mapping_);
-    std::swap(mapping_size_, other.mapping_size_);
   }
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  void* mapping_ = nullptr;
-  size_t mapping_size_ = 0;
+  std::shared_ptr<void> mapping_;
 };
 
 // A fixed-size array of trivial T in aligned, zeroed memory.

@@ -97,6 +97,24 @@ TEST(Files_, AFullDiskIsAnError) {
   EXPECT_FALSE(writer.has_value());
 }
 
+TEST(Aligned, BlocksBesideOthersAreTheirOwn) {
+  std::vector<AlignedBytes> blocks;
+  for (const size_t size : {1u, 64u, 100'000u, 3'000'000u, 40'000'000u, 30'000'000u, 33'000'000u}) {
+    blocks.push_back(AlignedBytes::beside_others(size));
+    AlignedBytes& block = blocks.back();
+    EXPECT_EQ(block.size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % 64, 0u);
+    for (const size_t i : {size_t{0}, size / 2, size - 1}) EXPECT_EQ(block.data()[i], std::byte{0}) << size;
+    std::memset(block.data(), static_cast<int>(blocks.size()), size);
+  }
+  blocks.erase(blocks.begin() + 1);  // its neighbours stay
+  for (const AlignedBytes& block : blocks) {
+    EXPECT_EQ(block.data()[0], block.data()[block.size() - 1]);
+    EXPECT_NE(block.data()[0], std::byte{0});
+  }
+  EXPECT_TRUE(AlignedBytes::beside_others(0).empty());
+}
+
 TEST(Json_, RefusesWhatIsNotStrict) {
   EXPECT_TRUE(parse_json(R"({"a": [1, 2.5, "x", null, true]})", "t").has_value());
   EXPECT_EQ(parse_json(R"({"a": 1, "a": 2})", "t").error().what, "JSON object has the same key twice");

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kChunkRows = 12;
 constexpr int kStepCols = 4, kLineBytes = kStepCols * kPanelRows;
-constexpr int kPrefetchBytes = 4096;
+constexpr size_t kFetchBytes = 8192;  // weights are fetched this far ahead, into the L2 cache
 
 constexpr int panels_at_once(int rows) {
   return rows == 1 ? 4 : rows <= 4 ? 2 : 1;
@@ -34,11 +34,12 @@ void direct_panels(const LinearTask& task, int panel) {
   const auto* x = reinterpret_cast<const int*>(task.x);
   const int64_t stride = task.x_stride / 4, steps = (task.cols + kStepCols - 1) / kStepCols;
   for (int64_t i = 0; i < steps; ++i, lines += kLineBytes) {
+    const size_t ahead = fetch_ahead(kFetchBytes, kPanels, task.panel_bytes, (steps - i) * kLineBytes);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const std::byte* at = lines + static_cast<size_t>(p) * task.panel_bytes;
-      _mm_prefetch(reinterpret_cast<const char*>(at) + kPrefetchBytes, _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(at) + kPrefetchBytes + 64, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(at) + ahead, _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(at) + ahead + 64, _MM_HINT_T1);
       const __m512i low = _mm512_load_si512(at), high = _mm512_load_si512(at + 64);
 #pragma GCC unroll 12
       for (int m = 0; m < kRows; ++m) {
@@ -58,15 +59,19 @@ void direct_panels(const LinearTask& task, int panel) {
   for (int p = 0; p < kPanels; ++p) finish_panel(task, panel + p, &sums[p][0][0]);
 }
 
+template <int kRows>
+struct DirectPanels {
+  template <int kPanels>
+  static void run(const LinearTask& task, int panel) {
+    direct_panels<kRows, kPanels>(task, panel);
+  }
+};
+
 template <int kRows = kChunkRows>
 void direct(const LinearTask& task) {
   if constexpr (kRows > 0) {
-    if (task.rows != kRows) return direct<kRows - 1>(task);
-    constexpr int kMost = panels_at_once(kRows);
-    int panel = 0;
-    for (; panel + kMost <= task.num_panels; panel += kMost) direct_panels<kRows, kMost>(task, panel);
-    if constexpr (kMost > 1)
-      for (; panel < task.num_panels; ++panel) direct_panels<kRows, 1>(task, panel);
+    if (task.rows == kRows) return side_by_side<DirectPanels<kRows>, panels_at_once(kRows)>(task);
+    direct<kRows - 1>(task);
   }
 }
 

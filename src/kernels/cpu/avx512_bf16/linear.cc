@@ -7,7 +7,8 @@ namespace octavo {
 namespace {
 
 constexpr int kDirectRows = 8, kChunkRows = 12;
-constexpr int kPrefetchBytes = 4096;
+// Weights are fetched this far ahead, into the L2 cache: more requests can be under way there than into L1.
+constexpr size_t kFetchBytes = 8192;
 
 constexpr int panels_at_once(int rows) {
   return rows == 1 ? 4 : rows <= 4 ? 2 : 1;
@@ -38,19 +39,21 @@ OCTAVO_INLINE F dot(F sum, I x, I w) {
 }
 
 // acc[p][m][v] += pairs of columns of panel p against row m of x: x[m * stride + pair], or x[pair * kRows + m] where
-// interleaved; then `next` is fetched meanwhile.
+// interleaved; then `next` is fetched meanwhile. `lines_left`: lines to the end of a panel.
 template <class W, int kRows, int kPanels, bool kInterleaved>
 OCTAVO_INLINE void chain(const W& weights, const std::byte* lines, size_t panel_bytes, const int* x, int64_t stride,
-                         int64_t pairs, const std::byte* next, int64_t next_step, F (&acc)[kPanels][kRows][2]) {
+                         int64_t pairs, int64_t lines_left, const std::byte* next, int64_t next_step,
+                         F (&acc)[kPanels][kRows][2]) {
   for (int64_t i = 0; i < pairs; ++i, lines += W::kLineBytes) {
     if (kInterleaved) {
       prefetch<W::kLineBytes, _MM_HINT_T1>(next);
       next += next_step;
     }
+    const size_t ahead = fetch_ahead(kFetchBytes, kPanels, panel_bytes, (lines_left - i) * W::kLineBytes);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const std::byte* at = lines + static_cast<size_t>(p) * panel_bytes;
-      if (!kInterleaved) prefetch<W::kLineBytes, _MM_HINT_T0>(at + kPrefetchBytes);
+      if (!kInterleaved) prefetch<W::kLineBytes, _MM_HINT_T1>(at + ahead);
       I low, high;
       weights.line(at, low, high);
 #pragma GCC unroll 12
@@ -83,7 +86,8 @@ OCTAVO_INLINE void panels(const LinearTask& task, int panel, float* sums) {
           acc[p][m][v] = fresh || task.grouped ? zero() : load(sums + (p * kRows + m) * kPanelRows + 16 * v);
     chain<W, kRows, kPanels, kInterleaved>(weights, lines + k / 2 * W::kLineBytes, task.panel_bytes,
                                            x + k / 2 * (kInterleaved ? kRows : 1), task.x_stride / 4, (cols + 1) / 2,
-                                           task.next + k * task.next_step, 2 * task.next_step, acc);
+                                           (task.cols - k + 1) / 2, task.next + k * task.next_step, 2 * task.next_step,
+                                           acc);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const float w_scale = task.grouped ? task.group_scales[(panel + p) * task.group_scale_stride + group] : 1.0f;
@@ -110,15 +114,19 @@ void direct_panels(const LinearTask& task, int panel) {
   for (int p = 0; p < kPanels; ++p) finish_panel(task, panel + p, sums + p * kRows * kPanelRows);
 }
 
+template <class W, int kRows>
+struct DirectPanels {
+  template <int kPanels>
+  static void run(const LinearTask& task, int panel) {
+    direct_panels<W, kRows, kPanels>(task, panel);
+  }
+};
+
 template <class W, int kRows = kDirectRows>
 void direct(const LinearTask& task) {
   if constexpr (kRows > 0) {
-    if (task.rows != kRows) return direct<W, kRows - 1>(task);
-    constexpr int kMost = panels_at_once(kRows);
-    int panel = 0;
-    for (; panel + kMost <= task.num_panels; panel += kMost) direct_panels<W, kRows, kMost>(task, panel);
-    if constexpr (kMost > 1)
-      for (; panel < task.num_panels; ++panel) direct_panels<W, kRows, 1>(task, panel);
+    if (task.rows == kRows) return side_by_side<DirectPanels<W, kRows>, panels_at_once(kRows)>(task);
+    direct<W, kRows - 1>(task);
   }
 }
 

@@ -1,4 +1,5 @@
-// The end of a linear layer: from the sums of a panel to y (kernels/linear.h).
+// What the linear kernels share: panels side by side, prefetch, and the end: from the sums of a panel to y
+// (kernels/linear.h).
 #pragma once
 
 #include "kernels/cpu/common/linear_task.h"
@@ -30,6 +31,31 @@ OCTAVO_INLINE void finish_sixteen(const LinearTask& task, int column, float scal
     finish_sixteen(task, column, task.x_scales[m], sums, whole);
     finish_sixteen(task, column + 16, task.x_scales[m], sums + 16, whole + 16);
     for (int64_t i = 0; i < left; ++i) y[i] = whole[i];
+  }
+}
+
+// Bytes from the line at hand to the one to fetch, for one of `panels` panels side by side of which `left` bytes are
+// left: `distance`, and past the panel's end into the next `panels` panels.
+OCTAVO_INLINE size_t fetch_ahead(size_t distance, int panels, size_t panel_bytes, int64_t left) {
+  return distance + (left > static_cast<int64_t>(distance) ? 0 : static_cast<size_t>(panels - 1) * panel_bytes);
+}
+
+template <class Panels, int kPanels>
+OCTAVO_INLINE void run_panels(const LinearTask& task, int panel, int panels) {
+  if constexpr (kPanels > 0) {
+    if (panels == kPanels) return Panels::template run<kPanels>(task, panel);
+    run_panels<Panels, kPanels - 1>(task, panel, panels);
+  }
+}
+
+// Calls Panels::run<n>(task, first panel) for all panels of the task, in near-equal groups of at most kMost.
+template <class Panels, int kMost>
+OCTAVO_INLINE void side_by_side(const LinearTask& task) {
+  const int groups = (task.num_panels + kMost - 1) / kMost;
+  for (int group = 0, panel = 0; group < groups; ++group) {
+    const int end = static_cast<int>(static_cast<int64_t>(task.num_panels) * (group + 1) / groups);
+    run_panels<Panels, kMost>(task, panel, end - panel);
+    panel = end;
   }
 }
 

@@ -11,7 +11,7 @@
 namespace octavo {
 namespace {
 
-constexpr int kPrefetchBytes = 4096;
+constexpr size_t kFetchBytes = 4096;  // weights are fetched this far ahead
 
 // Lines of weights: 32 rows x 2 columns. even(v) and odd(v): rows 16 v .. 16 v + 15 of the first and the second column.
 struct PairLine {
@@ -60,10 +60,10 @@ OCTAVO_INLINE void prefetch(const std::byte* p) {
   for (int i = 0; i < kBytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p) + i, _MM_HINT_T0);
 }
 
-// acc[p][m][v] = chain over columns [0, cols) of rows 16 v.. of panel p and row m of x.
+// acc[p][m][v] = chain over columns [0, cols) of rows 16 v.. of panel p and row m of x; the panel ends after cols_left.
 template <class W, int kRows, int kPanels>
 OCTAVO_INLINE void chain(const W& weights, const std::byte* lines, size_t panel_bytes, const float* x, int64_t x_stride,
-                         int64_t cols, F (&acc)[kPanels][kRows][2]) {
+                         int64_t cols, int64_t cols_left, F (&acc)[kPanels][kRows][2]) {
 #pragma GCC unroll 16
   for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 16
@@ -77,10 +77,11 @@ OCTAVO_INLINE void chain(const W& weights, const std::byte* lines, size_t panel_
   for (int p = 0; p < kPanels; ++p) line[p] = weights.line(lines + static_cast<size_t>(p) * panel_bytes);
   int64_t k = 0;
   for (; k + 2 <= cols; k += 2, lines += W::kLineBytes) {
+    const size_t ahead = fetch_ahead(kFetchBytes, kPanels, panel_bytes, (cols_left - k) / 2 * W::kLineBytes);
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) {
       const std::byte* at = lines + static_cast<size_t>(p) * panel_bytes;
-      prefetch<W::kLineBytes>(at + kPrefetchBytes);
+      prefetch<W::kLineBytes>(at + ahead);
       Line next;
       if (W::kAhead)
         next = weights.line(at + W::kLineBytes);
@@ -128,7 +129,7 @@ void direct_panels(const LinearTask& task, int panel) {
     const int64_t cols = k + task.group_cols < task.cols ? task.group_cols : task.cols - k;
     F acc[kPanels][kRows][2];
     chain<W, kRows, kPanels>(weights, panels + static_cast<size_t>(k / 2) * W::kLineBytes, task.panel_bytes, x + k,
-                             stride, cols, acc);
+                             stride, cols, task.cols - k, acc);
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) {
       const float w_scale = task.grouped ? task.group_scales[(panel + p) * task.group_scale_stride + group] : 1.0f;
@@ -149,20 +150,17 @@ void direct_panels(const LinearTask& task, int panel) {
 }
 
 template <class W, int kRows>
-void direct_rows(const LinearTask& task) {
-  constexpr int kMost = fma_panels_at_once(kRows);
-  int panel = 0;
-  for (; panel + kMost <= task.num_panels; panel += kMost) direct_panels<W, kRows, kMost>(task, panel);
-  if constexpr (kMost > 2)
-    for (; panel + 2 <= task.num_panels; panel += 2) direct_panels<W, kRows, 2>(task, panel);
-  if constexpr (kMost > 1)
-    for (; panel < task.num_panels; ++panel) direct_panels<W, kRows, 1>(task, panel);
-}
+struct DirectPanels {
+  template <int kPanels>
+  static void run(const LinearTask& task, int panel) {
+    direct_panels<W, kRows, kPanels>(task, panel);
+  }
+};
 
 template <class W, int kRows = kFmaDirectRows>
 void direct(const LinearTask& task) {
   if constexpr (kRows > 0) {
-    if (task.rows == kRows) return direct_rows<W, kRows>(task);
+    if (task.rows == kRows) return side_by_side<DirectPanels<W, kRows>, fma_panels_at_once(kRows)>(task);
     direct<W, kRows - 1>(task);
   }
 }
@@ -171,7 +169,7 @@ template <class W>
 void decode(const std::byte* lines, int64_t cols, float* tile) {
   const W weights;
   for (int64_t k = 0; k < cols; k += 2, lines += W::kLineBytes, tile += 2 * kPanelRows) {
-    prefetch<W::kLineBytes>(lines + kPrefetchBytes);
+    prefetch<W::kLineBytes>(lines + kFetchBytes);
     const auto line = weights.line(lines);
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {

@@ -148,7 +148,7 @@ PackedLinear allocate_panels(const LinearKey& key) {
   const WeightKind kind = weight_kind(key.weight.element);
   const int64_t panels = num_panels(key.rows);
   PackedLinear packed{.key = key};
-  packed.panels = AlignedBytes(static_cast<size_t>(panels) * panel_bytes(kind, key.cols));
+  packed.panels = AlignedBytes::beside_others(static_cast<size_t>(panels) * panel_bytes(kind, key.cols));
   packed.scales = AlignedArray<float>(static_cast<size_t>(panels * (kPanelRows + num_weight_groups(key))));
   if (kind == WeightKind::kInt8) packed.corrections = AlignedArray<int32_t>(static_cast<size_t>(panels * kPanelRows));
   return packed;
