@@ -74,7 +74,7 @@ Result<std::vector<int64_t>> plain_token_ids(const ServerAddress& server, const 
     return fail(
         {.what = "the server does not tell its token ids",
          .where = server.text() + "/tokenize",
-         .found = reply ? "no list of tokens" : reply.error().what,
+         .found = reply ? "no list of tokens" : reply.error().what + ": " + reply.error().found,
          .remedy = "give --vocab-size N for ids below N, or --endpoint /v1/chat/completions for prompts of text"});
   return ids;
 }
