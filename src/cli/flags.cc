@@ -80,10 +80,14 @@ CLI::App* add_command(CLI::App& app, const Command& command) {
   CLI::App* parent = space == std::string::npos ? &app : app.get_subcommand(name.substr(0, space));
   CLI::App* sub = parent->add_subcommand(space == std::string::npos ? name : name.substr(space + 1),
                                          std::string(command.summary()));
-  if (parent != &app)
-    sub->preparse_callback([parent](size_t) {
-      for (CLI::Option* option : parent->get_options()) option->required(false);
-    });
+  if (parent == &app) return sub;
+  std::vector<CLI::Option*> required;  // CLI11 would take the subcommand's name for the first of them
+  for (CLI::Option* option : parent->get_options())
+    if (option->get_required()) required.push_back(option->required(false));
+  parent->parse_complete_callback([parent, required] {
+    for (const CLI::Option* option : required)
+      if (parent->get_subcommands().empty() && option->count() == 0) throw CLI::RequiredError(option->get_name());
+  });
   return sub;
 }
 

@@ -35,6 +35,7 @@ class LoadRun {
     for (size_t i = 0; i < std::min(limit, bodies_.size()); ++i) asio::co_spawn(io_, work(), asio::detached);
     asio::co_spawn(io_, watch(), asio::detached);
     io_.run();
+    report();
     for (size_t i = 0; i < records_.size(); ++i)
       if (!over_[i]) interrupt(i);
     return std::move(records_);
@@ -72,7 +73,6 @@ class LoadRun {
     ++done_;
     if (!record.completed()) ++failed_;
     output_tokens_ += record.output_tokens;
-    report();
   }
 
   // Reports while requests are at work, so that a slow server does not look like a dead one; ends the run when told to.
