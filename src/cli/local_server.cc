@@ -11,10 +11,8 @@ Result<std::unique_ptr<LocalServer>> LocalServer::start(const ModelFlags& model,
   const std::vector<std::string> names = api_model_names(model.model, "");
   std::signal(SIGPIPE, SIG_IGN);
   OCTAVO_ASSIGN(local->server_, Server::listen({.port = 0}, {.model_names = names, .version = kVersion}));
-  local->thread_ = std::thread([local = local.get()] {
-    local->server_->run([](const std::string&) {});
-    local->ended_ = true;
-  });
+  local->server_->on_stop([local = local.get()] { local->ended_ = true; });
+  local->thread_ = std::thread([local = local.get()] { local->server_->run([](const std::string&) {}); });
   OCTAVO_TRY(load_into(*local->server_, model, engine, names.front()));
   return local;
 }

@@ -17,7 +17,7 @@ class LocalServer {
   ~LocalServer();  // lets requests at work end, then stops
 
   std::string address() const { return server_->address(); }
-  // Turns true when the server has ended before its time: Ctrl-C.
+  // Turns true when the server begins to stop; before its time, that is Ctrl-C.
   const std::atomic<bool>& ended() const { return ended_; }
 
  private:

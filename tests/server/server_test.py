@@ -476,6 +476,27 @@ class BenchServe(unittest.TestCase):
         for word in ("TTFT", "TPOT", "ITL", "E2E", "output throughput", "(last chunk - first chunk with text)"):
             self.assertIn(word, result.stdout)
 
+    def test_ctrl_c_ends_the_run_and_its_server(self):
+        process = subprocess.Popen([OCTAVO, "bench", "serve", str(self.folder / "script"), "--memory-limit", "1GB", "--json",
+                                    "--concurrency", "1", "--num-prompts", "100000", "--input-len", "4", "--output-len", "4"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            address = re.search(r"is ready at http://127\.0\.0\.1:(\d+)", line)
+            if address:
+                break
+        while True:  # until it is measured
+            connection = http.client.HTTPConnection("127.0.0.1", int(address[1]), timeout=60)
+            connection.request("GET", "/metrics")
+            counted = re.search(r"e2e_request_latency_seconds_count\{[^}]*\} (\d+)", connection.getresponse().read().decode())
+            connection.close()
+            if int(counted[1]) > 3:
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        out = json.loads(out)
+        self.assertEqual([failure["reason"] for failure in out["failures"]], ["interrupted"], err)
+        self.assertEqual(out["completed"] + out["failed"], 100000)
+
     def test_errors_name_what_to_change(self):
         free = socket.create_server(("127.0.0.1", 0))
         port = free.getsockname()[1]
