@@ -25,6 +25,7 @@ ARROWS = {
     "evaluate": "engine quantize models kernels kv_cache precision formats text checkpoint",
     "capacity": "engine precision formats checkpoint",
     "server": "engine capacity text",
+    "loadgen": "",
     "cli": "*",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

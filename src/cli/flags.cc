@@ -73,6 +73,24 @@ void print_error(const Error& error, bool json) {
   fmt::print(stderr, "octavo: {}\n", error.message());
 }
 
+// Adds "NAME", or "PARENT NAME" below the command PARENT, whose own arguments then need not be given.
+CLI::App* add_command(CLI::App& app, const Command& command) {
+  const std::string name(command.name());
+  const size_t space = name.find(' ');
+  CLI::App* parent = space == std::string::npos ? &app : app.get_subcommand(name.substr(0, space));
+  CLI::App* sub = parent->add_subcommand(space == std::string::npos ? name : name.substr(space + 1),
+                                         std::string(command.summary()));
+  if (parent == &app) return sub;
+  std::vector<CLI::Option*> required;  // CLI11 would take the subcommand's name for the first of them
+  for (CLI::Option* option : parent->get_options())
+    if (option->get_required()) required.push_back(option->required(false));
+  parent->parse_complete_callback([parent, required] {
+    for (const CLI::Option* option : required)
+      if (parent->get_subcommands().empty() && option->count() == 0) throw CLI::RequiredError(option->get_name());
+  });
+  return sub;
+}
+
 }  // namespace
 
 int run_commands(int argc, char** argv, const std::vector<std::unique_ptr<Command>>& commands) {
@@ -82,7 +100,7 @@ int run_commands(int argc, char** argv, const std::vector<std::unique_ptr<Comman
   app.footer("`octavo COMMAND --help` shows a command's flags.");
   std::vector<std::pair<CLI::App*, Command*>> known;
   for (const std::unique_ptr<Command>& command : commands) {
-    CLI::App* sub = app.add_subcommand(std::string(command->name()), std::string(command->summary()));
+    CLI::App* sub = add_command(app, *command);
     sub->group(std::string(command->group()));
     Flags flags(std::make_unique<Flags::Impl>(Flags::Impl{.app = sub}));
     command->declare(flags);
@@ -94,7 +112,8 @@ int run_commands(int argc, char** argv, const std::vector<std::unique_ptr<Comman
     const int code = app.exit(error);
     return code == 0 ? 0 : 2;
   }
-  for (const auto& [sub, command] : known) {
+  for (auto entry = known.rbegin(); entry != known.rend(); ++entry) {  // a subcommand before its parent
+    const auto& [sub, command] = *entry;
     if (!sub->parsed()) continue;
     const Result<void> result = command->run();
     if (result) return 0;

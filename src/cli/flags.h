@@ -19,7 +19,7 @@ class Flags {
   void argument(std::string_view name, std::string& value, std::string_view help);
   void argument(std::string_view name, std::string& value, std::string_view help,
                 std::string_view fallback);  // optional
-  // --name VALUE
+  // --name VALUE; "name,--other" has two names
   void option(std::string_view name, std::string& value, std::string_view help);
   void option(std::string_view name, std::vector<std::string>& values, std::string_view help);  // may be repeated
   void option(std::string_view name, int64_t& value, std::string_view help);
@@ -43,7 +43,7 @@ class Flags {
 class Command {
  public:
   virtual ~Command() = default;
-  virtual std::string_view name() const = 0;
+  virtual std::string_view name() const = 0;     // "bench serve": the subcommand serve of bench, which comes before it
   virtual std::string_view group() const = 0;    // heading in `octavo --help`
   virtual std::string_view summary() const = 0;  // one line
   virtual void declare(Flags& flags) = 0;

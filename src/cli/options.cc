@@ -33,8 +33,8 @@ Result<void> MachineOptions::apply(ModelOptions& options) const {
   return {};
 }
 
-void ModelFlags::declare(Flags& flags) {
-  flags.argument("MODEL", model, "A model folder (config.json, *.safetensors) or a .gguf file");
+void ModelFlags::declare(Flags& flags, std::string_view argument, std::string_view help) {
+  flags.argument(argument, model, help);
   flags.group("Precision");
   flags.option("quantization", plan.scheme, "Scheme: " + scheme_names() + " (default: what the checkpoint says)");
   flags.option("kv-cache-dtype", plan.kv_cache_dtype, "KV cache: auto, bf16, fp8_e4m3, fp8_e5m2, int8");

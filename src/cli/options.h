@@ -28,7 +28,8 @@ struct ModelFlags {
   MachineOptions machine;
   PlanRequest plan;
   std::vector<std::string> overrides;  // RULE=SCHEME
-  void declare(Flags& flags);
+  void declare(Flags& flags, std::string_view argument = "MODEL",
+               std::string_view help = "A model folder (config.json, *.safetensors) or a .gguf file");
   // Loads with progress on stderr (none when quiet).
   Result<std::unique_ptr<Model>> load(bool quiet, bool text = true) const;
   Result<PlanRequest> request() const;

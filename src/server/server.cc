@@ -57,6 +57,10 @@ void Server::stop() {
   state_->http->drain();
 }
 
+void Server::on_stop(std::function<void()> callback) {
+  state_->http->on_drain(std::move(callback));
+}
+
 void Server::run(std::function<void(const std::string& line)> log) {
   static constexpr std::chrono::seconds kPeriod(10);
   state_->http->every(kPeriod, [this, log = std::move(log)] {

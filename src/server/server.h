@@ -21,6 +21,8 @@ class Server {
   void set_progress(double loaded);  // 0 to 1
   void set_engine(std::unique_ptr<TextEngine> engine);
   void stop();
+  // Before run(): called on its thread when the server begins to stop, for whatever reason.
+  void on_stop(std::function<void()> callback);
   // Serves until stop(), SIGINT or SIGTERM. A line to `log` every ten seconds under load.
   void run(std::function<void(const std::string& line)> log);
 

@@ -208,6 +208,12 @@ class Bench(Case):
                 self.assertIn(key, out[kind])
             self.assertGreater(out[kind]["tokens_per_second"], 0)
 
+    def test_bench_serve_is_a_command_of_its_own_below_bench(self):
+        self.assertIn("MODEL", run("bench", code=2).stderr)
+        self.assertIn("URL|MODEL", run("bench", "serve", code=2).stderr)
+        self.assertIn("--request-rate", run("bench", "serve", "--help").stdout)
+        self.assertNotIn("--request-rate", run("bench", "--help").stdout)
+
 
 if __name__ == "__main__":
     OCTAVO, DATA = sys.argv[1], pathlib.Path(sys.argv[2])

@@ -387,6 +387,133 @@ class Case(unittest.TestCase):
         self.assertEqual(self.server.get("/v1/models", Origin="https://elsewhere.example")[0], 403)
 
 
+def bench(*arguments, code=0):
+    result = subprocess.run([OCTAVO, "bench", "serve", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    if result.returncode != code:
+        raise AssertionError(f"exit code {result.returncode}, expected {code}: {arguments}\n{result.stdout}\n{result.stderr}")
+    return result
+
+
+class BenchServe(unittest.TestCase):
+    """`octavo bench serve` against the server: what it counts is what the server counted."""
+
+    COUNTED = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:e2e_request_latency_seconds_count")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="octavo-bench-"))
+        write_model(cls.folder / "script")
+        cls.server = Server(cls.folder / "script", "--memory-limit", "1GB", "--max-model-len", "256")
+        cls.url = f"http://127.0.0.1:{cls.server.port}"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+        shutil.rmtree(cls.folder)
+
+    def measure(self, *flags):
+        before = [self.server.metric(name) for name in self.COUNTED]
+        out = json.loads(bench(self.url, "--json", "--num-warmups", 0, *flags).stdout)
+        counted = [self.server.metric(name) - b for name, b in zip(self.COUNTED, before)]
+        self.assertEqual([out["total_input_tokens"], out["total_output_tokens"], out["completed"]], counted)
+        return out
+
+    def test_closed_loop(self):
+        out = self.measure("--concurrency", 4, "--num-prompts", 20, "--input-len", 30, "--output-len", 12, "--ignore-eos",
+                           "--goodput", "ttft:100000,tpot:100000,e2el:100000", "--detailed")
+        self.assertEqual((out["completed"], out["failed"], out["num_prompts"], out["max_concurrency"]), (20, 0, 20, 4))
+        self.assertEqual((out["total_input_tokens"], out["total_output_tokens"]), (20 * 30, 20 * 12))
+        self.assertEqual((out["backend"], out["model_id"], out["request_rate"]), ("openai", "script", "inf"))
+        self.assertLessEqual(out["max_concurrent_requests"], 4)
+        for name in ("ttft", "tpot", "itl", "e2el"):
+            figures = [out[f"{kind}_{name}_ms"] for kind in ("median", "p90", "p99")]
+            self.assertEqual(figures, sorted(figures))
+            for kind in ("mean", "median"):
+                low, high = out["confidence_95"][f"{kind}_{name}_ms"]
+                self.assertLessEqual(low, out[f"{kind}_{name}_ms"] * (1 + 1e-9))
+                self.assertGreaterEqual(high, out[f"{kind}_{name}_ms"] * (1 - 1e-9))
+        self.assertGreater(out["mean_e2el_ms"], out["mean_ttft_ms"])
+        self.assertAlmostEqual(out["output_throughput"], out["total_output_tokens"] / out["duration"], places=6)
+        self.assertAlmostEqual(out["total_token_throughput"], 20 * 42 / out["duration"], places=6)
+        self.assertAlmostEqual(out["request_throughput"], out["request_goodput"], places=9)
+        self.assertEqual((len(out["ttfts"]), len(out["itls"]), set(out["errors"])), (20, 20, {""}))
+
+    def test_open_loop_with_ranges_and_a_shared_prefix(self):
+        out = self.measure("--request-rate", 200, "--num-prompts", 30, "--input-len", "5-20", "--output-len", "1-9",
+                           "--ignore-eos", "--shared-prefix", 64, "--seed", 3)
+        self.assertEqual((out["completed"], out["request_rate"], out["max_concurrency"]), (30, 200, None))
+        self.assertTrue(30 * 69 <= out["total_input_tokens"] <= 30 * 84, out["total_input_tokens"])
+        self.assertIsNone(out["request_goodput"])
+        again = self.measure("--request-rate", "inf", "--num-prompts", 30, "--input-len", "5-20", "--output-len", "1-9",
+                             "--ignore-eos", "--shared-prefix", 64, "--seed", 3)
+        for key in ("total_input_tokens", "total_output_tokens"):
+            self.assertEqual(out[key], again[key], "the same seed, the same requests")
+
+    def test_chats_and_data_sets(self):
+        out = self.measure("--endpoint", "/v1/chat/completions", "--num-prompts", 4, "--input-len", 5, "--output-len", 30)
+        self.assertEqual((out["backend"], out["total_output_tokens"]), ("openai-chat", 4 * 10))
+        lines = [{"prompt": "a", "output_tokens": 5}, {"prompt": [98, 99], "output_tokens": 3}, {"prompt": "5"}]
+        (self.folder / "set.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        out = self.measure("--dataset", self.folder / "set.jsonl", "--concurrency", 1, "--detailed")
+        self.assertEqual((out["input_lens"], out["output_lens"]), ([2, 2, 2], [5, 3, 4]))
+
+    def test_failures_are_counted_with_their_reasons(self):
+        (self.folder / "bad.jsonl").write_text("\n".join(json.dumps({"prompt": [97] * count}) for count in (5, 300, 400, 6)))
+        out = json.loads(bench(self.url, "--json", "--dataset", self.folder / "bad.jsonl", "--output-len", 2).stdout)
+        self.assertEqual((out["completed"], out["failed"]), (2, 2))
+        self.assertIn("HTTP 400", out["failures"][0]["reason"])
+        self.assertIn("maximum context length", out["failures"][0]["reason"])
+        result = bench(self.url, "--input-len", 500, "--num-prompts", 3, code=1)
+        self.assertIn("none of 3 requests completed", result.stderr)
+        self.assertIn("maximum context length", result.stderr)
+
+    def test_a_model_is_served_in_this_process(self):
+        result = bench(self.folder / "script", "--quantization", "int8", "--memory-limit", "1GB", "--concurrency", 2,
+                       "--num-prompts", 6, "--input-len", 8, "--output-len", 5)
+        self.assertIn("served in this process: closed loop, 2 requests at a time", result.stdout)
+        self.assertIn("6 requests completed, 0 failed", result.stdout)
+        self.assertIn("int8", result.stderr)
+        for word in ("TTFT", "TPOT", "ITL", "E2E", "output throughput", "(last chunk - first chunk with text)"):
+            self.assertIn(word, result.stdout)
+
+    def test_ctrl_c_ends_the_run_and_its_server(self):
+        process = subprocess.Popen([OCTAVO, "bench", "serve", str(self.folder / "script"), "--memory-limit", "1GB", "--json",
+                                    "--concurrency", "1", "--num-prompts", "100000", "--input-len", "4", "--output-len", "4"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            address = re.search(r"is ready at http://127\.0\.0\.1:(\d+)", line)
+            if address:
+                break
+        while True:  # until it is measured
+            connection = http.client.HTTPConnection("127.0.0.1", int(address[1]), timeout=60)
+            connection.request("GET", "/metrics")
+            counted = re.search(r"e2e_request_latency_seconds_count\{[^}]*\} (\d+)", connection.getresponse().read().decode())
+            connection.close()
+            if int(counted[1]) > 3:
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        out = json.loads(out)
+        self.assertEqual([failure["reason"] for failure in out["failures"]], ["interrupted"], err)
+        self.assertEqual(out["completed"] + out["failed"], 100000)
+
+    def test_errors_name_what_to_change(self):
+        free = socket.create_server(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        for arguments, word in (([f"http://127.0.0.1:{port}"], "refused"), ([f"http://127.0.0.1:{port}"], "octavo serve"),
+                                (["http://127.0.0.1:99999"], "port"), ([self.url, "--model", "other"], "does not exist"),
+                                ([self.url, "--quantization", "fp8"], "MODEL"), ([self.url, "--slo", "itl:5"], "--slo"),
+                                ([self.url, "--request-rate", "-1"], "--request-rate"),
+                                ([self.url, "--input-len", "9-3"], "--input-len"),
+                                ([self.url, "--dataset", self.folder / "none"], "none"),
+                                ([self.url, "--endpoint", "/v1/nothing"], "--endpoint"),
+                                ([self.folder / "no-model"], "no-model")):
+            self.assertIn(word, bench(*arguments, code=1).stderr)
+        out = json.loads(bench(f"http://127.0.0.1:{port}", "--json", code=1).stdout)
+        self.assertIn("does not answer", out["error"]["what"])
+
+
 class Life(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="octavo-server-"))

@@ -1,0 +1,38 @@
+// What `serve` and `bench serve MODEL` share: the engine's flags, and a model brought up behind a Server.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "engine/serving.h"
+#include "server/server.h"
+
+namespace octavo {
+
+// The flags of the group "Engine".
+struct EngineFlags {
+  ServingOptions engine;  // complete after check()
+  int64_t max_model_len = 0;
+  void declare(Flags& flags);
+  Result<void> check();
+  bool given() const;  // whether any differs from what it is by itself
+
+ private:
+  std::string memory_limit_;
+  float gpu_memory_utilization_ = 0.0f;
+  bool no_prefix_cache_ = false;
+};
+
+// The model's names in the API: `served_name` if there is one; else what its folder or file is called, and the path as
+// it was given, which vLLM's clients use.
+std::vector<std::string> api_model_names(const std::string& model, const std::string& served_name);
+
+// Loads the model and hands it to the server, which then answers. A few lines on stderr say what was loaded and where
+// it is ready.
+Result<void> load_into(Server& server, const ModelFlags& model, const EngineFlags& engine, const std::string& name);
+
+// As many open connections as the system lets a process have.
+void raise_file_limit();
+
+}  // namespace octavo
