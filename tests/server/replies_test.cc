@@ -291,6 +291,12 @@ TEST_F(Replies, TokenizeAndBack) {
   EXPECT_EQ(post("/detokenize", R"({"tokens":[97,98]})")->json()["prompt"], "ab");
   refused("/detokenize", R"({"tokens":[258]})", "tokens");
   refused("/tokenize", "{}", "prompt");
+  engine.format = {.template_source = "{{ messages }}", .bos_token = "<bos>", .eos_token = "<end>"};
+  json = get("/tokenizer_info")->json();
+  EXPECT_EQ(json["eos_token"], "<end>");
+  EXPECT_EQ(json["bos_token"], "<bos>");
+  EXPECT_EQ(json["chat_template"], "{{ messages }}");
+  EXPECT_EQ(json["pad_token"], nullptr) << "what the model does not name is null, not \"\"";
 }
 
 TEST(Access, KeysOriginsAndReadiness) {

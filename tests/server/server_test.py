@@ -57,14 +57,15 @@ def byte_pieces():
     return pieces
 
 
-def write_model(folder):
+def write_model(folder, tensors=None, **config):
+    """A model folder of these tensors {name: (shape, BF16 bytes)}; without any: the script model."""
     folder.mkdir()
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": SIZE, "vocab_size": SIZE,
-              "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 8,
-              "head_dim": 64, "rms_norm_eps": 1e-6, "max_position_embeddings": CONTEXT, "rope_theta": 10000.0,
-              "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": BOS,
-              "eos_token_id": END}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": SIZE, "vocab_size": SIZE,
+        "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 8,
+        "head_dim": 64, "rms_norm_eps": 1e-6, "max_position_embeddings": CONTEXT, "rope_theta": 10000.0,
+        "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": BOS,
+        "eos_token_id": END, **config}))
     vocab = {piece: byte for byte, piece in byte_pieces().items()}
     vocab.update({"ABC": ABC, "DEF": DEF, "HI": HI})
     vocab.update({f"unused{i}": i for i in range(HI + 1, SIZE)})
@@ -80,10 +81,10 @@ def write_model(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps({
         "bos_token": "<bos>", "eos_token": "<end>",
         "chat_template": "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"}))
-    write_weights(folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", tensors or script_tensors())
 
 
-def write_weights(path):
+def script_tensors():
     one = struct.pack("<H", 0x3F80)  # BF16
 
     def matrix(rows, cols, ones=()):
@@ -103,6 +104,10 @@ def write_weights(path):
         tensors[layer + f"self_attn.{name}.weight"] = matrix(SIZE, SIZE, ones)
     for name, shape in (("gate_proj", (64, SIZE)), ("up_proj", (64, SIZE)), ("down_proj", (SIZE, 64))):
         tensors[layer + f"mlp.{name}.weight"] = matrix(*shape)
+    return tensors
+
+
+def write_tensors(path, tensors):
     header, offset = {}, 0
     for name, (shape, data) in tensors.items():
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + len(data)]}
@@ -126,8 +131,12 @@ class Server:
                 raise AssertionError(self.text())
             time.sleep(0.05)
         for _ in range(600):
-            if self.get("/health")[0] == 200:
-                return
+            try:
+                if self.get("/health")[0] == 200:
+                    return
+            except OSError:  # it ends where the model cannot be loaded
+                self.process.wait(10)
+                break
             time.sleep(0.05)
         raise AssertionError("never ready: " + self.text())
 

@@ -24,6 +24,9 @@ struct ApiOptions {
   std::string page;  // of "/"
 };
 
+// What a client is told of an exception, 500; what was thrown goes to stderr.
+ApiError unexpected_error(const std::exception& exception);
+
 // Runs a task later, on a thread of its own choice.
 using Post = std::function<void(std::function<void()>)>;
 
@@ -65,6 +68,7 @@ class Api {
   void get_models(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_chat(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_completion(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
+  void get_tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_tokenize(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_detokenize(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
 
