@@ -281,6 +281,12 @@ class Case(unittest.TestCase):
                 b = reply["choices"][0]["logprobs"]["tokens"].index("b")
                 self.assertGreater(reply["choices"][0]["logprobs"]["token_logprobs"][b], -1e-3)
                 self.assertEqual(reply["usage"]["completion_tokens"], 2 * max_tokens)
+        # Scoring clients cut off one sampled token, so there must be one, even where it is the end of the answer.
+        choice = self.complete("9", max_tokens=1, echo=True, logprobs=1)["choices"][0]
+        self.assertEqual((choice["text"], choice["finish_reason"]), ("9", "stop"))
+        self.assertEqual(choice["logprobs"]["tokens"], ["<bos>", "9", "<end>"])
+        self.assertGreater(choice["logprobs"]["token_logprobs"][2], -1e-3)
+        self.assertEqual(self.complete("9", max_tokens=1, logprobs=1)["choices"][0]["logprobs"]["tokens"], [])
 
     def test_limits_of_the_context(self):
         for count, fields, expected in ((300, {}, 400), (256, {}, 400), (257, {}, 400), (255, {}, 200),

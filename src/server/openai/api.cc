@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 
 #include "server/openai/json_text.h"
+#include "text/utf8.h"
 
 namespace octavo {
 namespace {
@@ -16,6 +18,22 @@ bool same_text(std::string_view a, std::string_view b) {
   unsigned difference = 0;
   for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
   return difference == 0;
+}
+
+// "%2F" -> "/"; what is no escape stays.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -50,6 +68,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/metrics", &Api::get_metrics, true, true},
       {"GET", "/", &Api::get_page, true, false},
       {"GET", "/v1/models", &Api::get_models, false, true},
+      {"GET", "/v1/models/", &Api::get_model, false, true},
       {"POST", "/v1/chat/completions", &Api::post_chat, false, true},
       {"POST", "/v1/completions", &Api::post_completion, false, true},
       {"GET", "/tokenizer_info", &Api::get_tokenizer_info, false, true},
@@ -101,7 +120,7 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   }
   const Route* same_path = nullptr;
   for (const Route& route : routes()) {
-    if (route.path != request.path) continue;
+    if (!route.matches(request.path)) continue;
     same_path = &route;
     if (route.method != request.method) continue;
     if (!route.open && !key_matches(request)) {
@@ -161,14 +180,24 @@ void Api::get_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange
   exchange->respond({.content_type = "text/html; charset=utf-8", .body = options_.page, .headers = std::move(headers)});
 }
 
+Json Api::model_json() const {
+  return {{"id", options_.model_names.front()},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "octavo"},
+          {"max_model_len", engine_->max_model_len()}};
+}
+
 void Api::get_models(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
-  Json json = {{"object", "list"}, {"data", Json::array()}};
-  json["data"].push_back({{"id", options_.model_names.front()},
-                          {"object", "model"},
-                          {"created", started_},
-                          {"owned_by", "octavo"},
-                          {"max_model_len", engine_->max_model_len()}});
+  const Json json = {{"object", "list"}, {"data", Json::array({model_json()})}};
   exchange->respond({.body = to_text(json), .headers = std::move(headers)});
+}
+
+void Api::get_model(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  const std::string name = percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size()));
+  const ApiResult<std::string> known = checked_model({{"model", replace_invalid_utf8(name)}}, options_.model_names);
+  if (!known) return refuse(exchange, known.error(), std::move(headers));
+  exchange->respond({.body = to_text(model_json()), .headers = std::move(headers)});
 }
 
 void Api::post_chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {

@@ -52,6 +52,10 @@ class Api {
     Handler handler;
     bool open;         // needs no key
     bool needs_model;  // 503 until the engine is there
+    // A path that ends with a slash stands for all that follow.
+    bool matches(std::string_view wanted) const {
+      return path == wanted || (path.size() > 1 && path.ends_with('/') && wanted.starts_with(path));
+    }
   };
   static const std::vector<Route>& routes();
 
@@ -65,6 +69,8 @@ class Api {
   void get_version(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_metrics(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_page(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
+  Json model_json() const;
+  void get_model(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_models(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_chat(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_completion(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
