@@ -1,6 +1,5 @@
-"""lm-eval's `local-completions` on fifty items of ARC-Easy: its scores are those of a scorer of our own over the same API,
-and its log-likelihoods those of an FP32 computation (tests/tools/arc_easy_goldens.py) but for eight-bit noise. Run by
-run.py.
+"""lm-eval's `local-completions` on fifty items of ARC-Easy: scores and log-likelihoods are those of a scorer of our own,
+which asks in another way (lists of prompts, no answer). Run by run.py.
 """
 import json
 import logging
@@ -60,11 +59,7 @@ class LmEval(unittest.TestCase):
             for a, b in zip(row, own):
                 self.assertAlmostEqual(a, b, delta=1e-4)
         self.assertEqual(told, accuracies(ours))
-        goldens = json.loads((DATA / "head50_fp32.json").read_text())["loglikelihoods"]
-        ratios = [abs(a - b) / abs(b) for row, golden in zip(ours, goldens) for a, b in zip(row, golden)]
-        print(f"acc {told['acc']:.2f}, acc_norm {told['acc_norm']:.2f}; FP32 {accuracies(goldens)}; "
-              f"log-likelihoods differ from FP32 by {100 * sum(ratios) / len(ratios):.2f} % in the mean")
-        self.assertLess(sum(ratios) / len(ratios), 0.02)
+        print(f"acc {told['acc']:.2f}, acc_norm {told['acc_norm']:.2f}")
         self.assertGreater(told["acc"], 0.4, "chance is 0.25")
 
 

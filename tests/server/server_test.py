@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -378,6 +379,26 @@ class Case(unittest.TestCase):
             events = [json.loads(event) for event in re.findall(rb"data: (\{.*\})", data)]
             text = "".join(event["choices"][0]["text"] for event in events)
             self.assertEqual(text, "".join(chr(97 + (start + 1 + i) % 26) for i in range(30)))
+        self.alive()
+
+    def test_a_thousand_open_streams(self):
+        count = 1000
+        need = count + 200
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < need:
+            self.skipTest(f"this system lets a process open {hard} files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, need), hard))
+        streams = [self.server.open_stream(prompt=chr(97 + i % 26), max_tokens=20, temperature=0) for i in range(count)]
+        self.assertEqual(self.server.get("/health")[0], 200, "others are still served")
+        for i, raw in enumerate(streams):
+            data = b""
+            while b"[DONE]" not in data:
+                piece = raw.recv(65536)
+                self.assertTrue(piece, data[-200:])
+                data += piece
+            raw.close()
+            text = "".join(json.loads(event)["choices"][0]["text"] for event in re.findall(rb"data: (\{.*\})", data))
+            self.assertEqual(text, "".join(chr(97 + (i + 1 + j) % 26) for j in range(20)))
         self.alive()
 
     def test_metrics_add_up(self):

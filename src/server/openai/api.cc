@@ -194,7 +194,8 @@ void Api::get_models(const HttpRequest&, const std::shared_ptr<Exchange>& exchan
 }
 
 void Api::get_model(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
-  const std::string name = percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size()));
+  const std::string name =
+      percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size()));
   const ApiResult<std::string> known = checked_model({{"model", replace_invalid_utf8(name)}}, options_.model_names);
   if (!known) return refuse(exchange, known.error(), std::move(headers));
   exchange->respond({.body = to_text(model_json()), .headers = std::move(headers)});
