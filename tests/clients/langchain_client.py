@@ -25,7 +25,11 @@ def get_weather(city: str) -> str:
 
 class LangChain(unittest.TestCase):
     def setUp(self):
-        self.chat = ChatOpenAI(model=os.environ["OCTAVO_MODEL"], temperature=0, max_tokens=30, max_retries=0, timeout=120)
+        self.chat = ChatOpenAI(model=os.environ["OCTAVO_MODEL"],
+                               temperature=0,
+                               max_tokens=30,
+                               max_retries=0,
+                               timeout=120)
 
     def test_invoke_and_stream_agree(self):
         answer = self.chat.invoke([SystemMessage("Answer briefly."), HumanMessage(QUESTION)])
@@ -54,7 +58,8 @@ class LangChain(unittest.TestCase):
 
     def test_structured_output(self):
         for method in ("json_schema", "function_calling"):
-            city = self.chat.bind(max_tokens=200).bound.with_structured_output(City, method=method).invoke("Tell me about Paris.", max_tokens=200)
+            city = self.chat.bind(max_tokens=200).bound.with_structured_output(City, method=method).invoke(
+                "Tell me about Paris.", max_tokens=200)
             self.assertIsInstance(city, City, method)
 
     def test_tools(self):
@@ -62,7 +67,10 @@ class LangChain(unittest.TestCase):
         answer = bound.invoke("How is the weather in Paris?", max_tokens=100)
         self.assertEqual(answer.tool_calls[0]["name"], "get_weather")
         self.assertIsInstance(answer.tool_calls[0]["args"]["city"], str)
-        history = [HumanMessage("How is the weather in Paris?"), answer, ToolMessage("17 degrees", tool_call_id=answer.tool_calls[0]["id"])]
+        history = [
+            HumanMessage("How is the weather in Paris?"), answer,
+            ToolMessage("17 degrees", tool_call_id=answer.tool_calls[0]["id"])
+        ]
         self.assertTrue(self.chat.invoke(history).content)
 
     def test_completions(self):

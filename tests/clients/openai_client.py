@@ -11,9 +11,26 @@ from pydantic import BaseModel
 
 MODEL = os.environ["OCTAVO_MODEL"]
 CAPITAL = [{"role": "user", "content": "Name the capital of France."}]
-WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}},
-    "required": ["city", "unit"], "additionalProperties": False}}}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {
+                    "type": "string"
+                },
+                "unit": {
+                    "enum": ["celsius", "fahrenheit"]
+                }
+            },
+            "required": ["city", "unit"],
+            "additionalProperties": False
+        }
+    }
+}
 
 
 def metric(name):
@@ -27,7 +44,13 @@ class OpenAi(unittest.TestCase):
         self.addCleanup(self.client.close)
 
     def chat(self, messages=CAPITAL, **fields):
-        return self.client.chat.completions.create(model=MODEL, messages=messages, **{"temperature": 0, "max_tokens": 24, **fields})
+        return self.client.chat.completions.create(model=MODEL,
+                                                   messages=messages,
+                                                   **{
+                                                       "temperature": 0,
+                                                       "max_tokens": 24,
+                                                       **fields
+                                                   })
 
     def test_models(self):
         models = self.client.models.list().data
@@ -50,7 +73,8 @@ class OpenAi(unittest.TestCase):
                 reasons += [choice.finish_reason] if choice.finish_reason else []
         self.assertEqual(text, whole.choices[0].message.content)
         self.assertEqual(reasons, [whole.choices[0].finish_reason])
-        self.assertEqual((usage.prompt_tokens, usage.completion_tokens), (whole.usage.prompt_tokens, whole.usage.completion_tokens))
+        self.assertEqual((usage.prompt_tokens, usage.completion_tokens),
+                         (whole.usage.prompt_tokens, whole.usage.completion_tokens))
         self.assertEqual(len(ids), 1)
 
     def test_the_streaming_helper_accumulates(self):
@@ -69,13 +93,20 @@ class OpenAi(unittest.TestCase):
 
     def test_completions_with_echo_and_logprobs(self):
         prompt = "The capital of France is"
-        reply = self.client.completions.create(model=MODEL, prompt=[prompt, "Two caf\u00e9s \N{HOT PEPPER} and"], max_tokens=4, temperature=0,
-                                               echo=True, logprobs=2)
+        reply = self.client.completions.create(model=MODEL,
+                                               prompt=[prompt, "Two caf\u00e9s \N{HOT PEPPER} and"],
+                                               max_tokens=4,
+                                               temperature=0,
+                                               echo=True,
+                                               logprobs=2)
         self.assertEqual([choice.index for choice in reply.choices], [0, 1])
         self.assertTrue(reply.choices[0].text.startswith(prompt + " Paris"), reply.choices[0].text)
         for choice in reply.choices:
             told = choice.logprobs
-            self.assertEqual({len(told.tokens)}, {len(told.token_logprobs), len(told.top_logprobs), len(told.text_offset)})
+            self.assertEqual(
+                {len(told.tokens)},
+                {len(told.token_logprobs), len(told.top_logprobs),
+                 len(told.text_offset)})
             self.assertIsNone(told.token_logprobs[0])
             for token, offset in zip(told.tokens, told.text_offset):
                 if not token.startswith("bytes:"):
@@ -84,14 +115,28 @@ class OpenAi(unittest.TestCase):
     def test_completions_stream_and_token_ids(self):
         fields = {"model": MODEL, "max_tokens": 6, "temperature": 0}
         whole = self.client.completions.create(prompt="One, two, three,", **fields).choices[0].text
-        pieces = [chunk.choices[0].text for chunk in self.client.completions.create(prompt="One, two, three,", stream=True, **fields)]
+        pieces = [
+            chunk.choices[0].text
+            for chunk in self.client.completions.create(prompt="One, two, three,", stream=True, **fields)
+        ]
         self.assertEqual("".join(pieces), whole)
-        request = urllib.request.Request(os.environ["OCTAVO_URL"] + "/tokenize", json.dumps({"prompt": "One, two, three,"}).encode())
+        request = urllib.request.Request(os.environ["OCTAVO_URL"] + "/tokenize",
+                                         json.dumps({
+                                             "prompt": "One, two, three,"
+                                         }).encode())
         ids = json.load(urllib.request.urlopen(request, timeout=30))["tokens"]
         self.assertEqual(self.client.completions.create(prompt=ids, **fields).choices[0].text, whole)
 
     def test_samples_stop_and_seed(self):
-        ask = {"messages": [{"role": "user", "content": "Write one sentence about the sea."}], "temperature": 1.0, "seed": 7, "n": 3}
+        ask = {
+            "messages": [{
+                "role": "user",
+                "content": "Write one sentence about the sea."
+            }],
+            "temperature": 1.0,
+            "seed": 7,
+            "n": 3
+        }
         first, again = self.chat(**ask), self.chat(**ask)
         texts = [choice.message.content for choice in first.choices]
         self.assertEqual(len(set(texts)), 3, "three samples")
@@ -101,15 +146,52 @@ class OpenAi(unittest.TestCase):
         self.assertEqual(choice.finish_reason, "stop")
         self.assertNotIn("Paris", choice.message.content)
         self.assertEqual(self.chat(max_tokens=1).choices[0].finish_reason, "length")
-        self.assertEqual(self.client.chat.completions.create(model=MODEL, messages=CAPITAL, max_completion_tokens=2).usage.completion_tokens, 2)
+        self.assertEqual(
+            self.client.chat.completions.create(model=MODEL, messages=CAPITAL,
+                                                max_completion_tokens=2).usage.completion_tokens, 2)
 
     def test_json_schema(self):
-        schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}, "country": {"enum": ["France", "Italy"]},
-                                                   "population": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string", "maxLength": 10}, "maxItems": 3}},
-                  "required": ["city", "country", "population", "tags"], "additionalProperties": False}
+        schema = {
+            "type": "object",
+            "properties": {
+                "city": {
+                    "type": "string",
+                    "maxLength": 30
+                },
+                "country": {
+                    "enum": ["France", "Italy"]
+                },
+                "population": {
+                    "type": "integer"
+                },
+                "tags": {
+                    "type": "array",
+                    "items": {
+                        "type": "string",
+                        "maxLength": 10
+                    },
+                    "maxItems": 3
+                }
+            },
+            "required": ["city", "country", "population", "tags"],
+            "additionalProperties": False
+        }
         for seed in range(3):
-            choice = self.chat([{"role": "user", "content": "Describe Paris as JSON."}], temperature=0.8, seed=seed, max_tokens=300, response_format={
-                "type": "json_schema", "json_schema": {"name": "city", "strict": True, "schema": schema}}).choices[0]
+            choice = self.chat([{
+                "role": "user",
+                "content": "Describe Paris as JSON."
+            }],
+                               temperature=0.8,
+                               seed=seed,
+                               max_tokens=300,
+                               response_format={
+                                   "type": "json_schema",
+                                   "json_schema": {
+                                       "name": "city",
+                                       "strict": True,
+                                       "schema": schema
+                                   }
+                               }).choices[0]
             self.assertEqual(choice.finish_reason, "stop", choice.message.content)
             jsonschema.validate(json.loads(choice.message.content), schema)
 
@@ -118,11 +200,24 @@ class OpenAi(unittest.TestCase):
             yes: bool
             number: int
 
-        parsed = self.client.chat.completions.parse(model=MODEL, messages=[{"role": "user", "content": "Is 7 prime? Which number?"}],
-                                                    response_format=Answer, temperature=0, max_tokens=60).choices[0].message.parsed
+        parsed = self.client.chat.completions.parse(model=MODEL,
+                                                    messages=[{
+                                                        "role": "user",
+                                                        "content": "Is 7 prime? Which number?"
+                                                    }],
+                                                    response_format=Answer,
+                                                    temperature=0,
+                                                    max_tokens=60).choices[0].message.parsed
         self.assertIsInstance(parsed, Answer)
-        choice = self.chat([{"role": "user", "content": "Give me a small JSON object."}], max_tokens=400, seed=1,
-                           response_format={"type": "json_object"}).choices[0]
+        choice = self.chat([{
+            "role": "user",
+            "content": "Give me a small JSON object."
+        }],
+                           max_tokens=400,
+                           seed=1,
+                           response_format={
+                               "type": "json_object"
+                           }).choices[0]
         if choice.finish_reason == "stop":
             self.assertIsInstance(json.loads(choice.message.content), dict)
 
@@ -139,7 +234,13 @@ class OpenAi(unittest.TestCase):
                     arguments += delta.function.arguments or ""
                     names += [delta.function.name] if delta.function.name else []
             self.assertEqual((names, json.loads(arguments)), (["get_weather"], json.loads(call.function.arguments)))
-        history = messages + [message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "17 degrees"}]
+        history = messages + [
+            message.model_dump(exclude_none=True), {
+                "role": "tool",
+                "tool_call_id": call.id,
+                "content": "17 degrees"
+            }
+        ]
         self.assertTrue(self.chat(history, tools=[WEATHER], tool_choice="none").choices[0].message.content)
         self.chat(messages, tools=[WEATHER])  # auto: whatever the model says is an answer
 
@@ -174,8 +275,9 @@ class OpenAi(unittest.TestCase):
 
         async def together():
             async with openai.AsyncOpenAI(max_retries=0, timeout=120) as client:
-                return await asyncio.gather(*(client.chat.completions.create(model=MODEL, messages=CAPITAL, temperature=0, max_tokens=24)
-                                              for _ in range(12)))
+                return await asyncio.gather(
+                    *(client.chat.completions.create(model=MODEL, messages=CAPITAL, temperature=0, max_tokens=24)
+                      for _ in range(12)))
 
         texts = {reply.choices[0].message.content for reply in asyncio.run(together())}
         self.assertEqual(texts, {self.chat().choices[0].message.content}, "the same answer alone and in company")

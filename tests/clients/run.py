@@ -42,11 +42,13 @@ def environment(folder):
         return python
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
     with tempfile.TemporaryDirectory() as scratch:
-        probe = pip(python, "download", "--quiet", "--retries", "1", "--timeout", "10", "--no-deps", "--dest", scratch, "sniffio==1.3.1")
+        probe = pip(python, "download", "--quiet", "--retries", "1", "--timeout", "10", "--no-deps", "--dest", scratch,
+                    "sniffio==1.3.1")
     if probe.returncode != 0:
         skip("PyPI is not reachable: " + (probe.stderr.strip().splitlines() or ["pip says nothing"])[-1])
     start = time.monotonic()
-    installed = pip(python, "install", "--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:", "--requirement", requirements)
+    installed = pip(python, "install", "--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:",
+                    "--requirement", requirements)
     if installed.returncode != 0:
         sys.exit("pip install failed:\n" + installed.stderr)
     stamp.write_text(wanted)
@@ -57,8 +59,12 @@ def environment(folder):
 class Server:
     def __init__(self, octavo, model):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen([octavo, "serve", model, "--port", "0", "--quantization", "fp8", "--served-model-name", NAME,
-                                         "--max-model-len", "2048", "--memory-limit", "2GB"], stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([
+            octavo, "serve", model, "--port", "0", "--quantization", "fp8", "--served-model-name", NAME,
+            "--max-model-len", "2048", "--memory-limit", "2GB"
+        ],
+                                        stdout=self.log,
+                                        stderr=self.log)
         self.url = None
         for _ in range(1200):
             found = re.search(r"Listening on (http://127\.0\.0\.1:\d+)", self.text())
@@ -96,13 +102,29 @@ def main():
     python = environment(folder)
     server = Server(octavo, model)
     # The clients may reach this server and nothing else: a call home would fail loudly.
-    variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "OCTAVO_URL": server.url, "OCTAVO_MODEL": NAME,
-                 "OCTAVO": str(pathlib.Path(octavo).resolve()), "OCTAVO_FOLDER": str(pathlib.Path(model).resolve()),
-                 "OPENAI_BASE_URL": server.url + "/v1", "OPENAI_API_KEY": "none", "no_proxy": "127.0.0.1", "LANGSMITH_TRACING": "false",
-                 "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "huggingface"), "TQDM_DISABLE": "1"}
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "OCTAVO_URL": server.url,
+        "OCTAVO_MODEL": NAME,
+        "OCTAVO": str(pathlib.Path(octavo).resolve()),
+        "OCTAVO_FOLDER": str(pathlib.Path(model).resolve()),
+        "OPENAI_BASE_URL": server.url + "/v1",
+        "OPENAI_API_KEY": "none",
+        "no_proxy": "127.0.0.1",
+        "LANGSMITH_TRACING": "false",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_HOME": str(folder / "huggingface"),
+        "TQDM_DISABLE": "1"
+    }
     failed = []
     try:
-        for client in (["bash", "curl.sh"], [python, "openai_client.py"], [python, "langchain_client.py"], [python, "lm_eval_client.py"]):
+        for client in (["bash",
+                        "curl.sh"], [python,
+                                     "openai_client.py"], [python,
+                                                           "langchain_client.py"], [python, "lm_eval_client.py"]):
             name, start = client[1], time.monotonic()
             print(f"-- {name}", flush=True)
             code = subprocess.run([str(client[0]), str(HERE / name)], env=variables, timeout=300).returncode

@@ -36,14 +36,19 @@ def random_tensors(seed):
         return [rows, cols], b"".join(struct.pack("<f", value)[2:] for value in values)
 
     ones = [HIDDEN], struct.pack("<f", 1.0)[2:] * HIDDEN
-    tensors = {"model.embed_tokens.weight": matrix(VOCAB, HIDDEN, 1.0), "lm_head.weight": matrix(VOCAB, HIDDEN, 0.3),
-               "model.norm.weight": ones}
+    tensors = {
+        "model.embed_tokens.weight": matrix(VOCAB, HIDDEN, 1.0),
+        "lm_head.weight": matrix(VOCAB, HIDDEN, 0.3),
+        "model.norm.weight": ones
+    }
     for i in range(LAYERS):
         layer = f"model.layers.{i}."
         tensors[layer + "input_layernorm.weight"] = tensors[layer + "post_attention_layernorm.weight"] = ones
-        for name, rows, cols in (("self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN), ("self_attn.k_proj", KV_HEADS * HEAD_DIM, HIDDEN),
-                                 ("self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN), ("self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM),
-                                 ("mlp.gate_proj", INNER, HIDDEN), ("mlp.up_proj", INNER, HIDDEN), ("mlp.down_proj", HIDDEN, INNER)):
+        for name, rows, cols in (("self_attn.q_proj", HEADS * HEAD_DIM,
+                                  HIDDEN), ("self_attn.k_proj", KV_HEADS * HEAD_DIM,
+                                            HIDDEN), ("self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN),
+                                 ("self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM), ("mlp.gate_proj", INNER, HIDDEN),
+                                 ("mlp.up_proj", INNER, HIDDEN), ("mlp.down_proj", HIDDEN, INNER)):
             tensors[layer + name + ".weight"] = matrix(rows, cols, 0.1)
     return tensors
 
@@ -59,17 +64,36 @@ def small_pool(model):
     return server
 
 
-FLAGS = ("--quantization", "fp8", "--threads", "1", "--max-model-len", "256", "--max-num-seqs", "24", "--max-num-batched-tokens", "96")
-SCHEMA = {"type": "object", "properties": {"a": {"enum": ["x", "yy"]}, "b": {"type": "integer"}, "c": {"type": "boolean"}},
-          "required": ["a", "b", "c"], "additionalProperties": False}
+FLAGS = ("--quantization", "fp8", "--threads", "1", "--max-model-len", "256", "--max-num-seqs", "24",
+         "--max-num-batched-tokens", "96")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "a": {
+            "enum": ["x", "yy"]
+        },
+        "b": {
+            "type": "integer"
+        },
+        "c": {
+            "type": "boolean"
+        }
+    },
+    "required": ["a", "b", "c"],
+    "additionalProperties": False
+}
 
 
 def good_requests(dice):
     """(path, body): each has one right answer."""
     shared = [dice.randrange(32, 127) for _ in range(150)]
     for i in range(64):
-        body = {"seed": i, "temperature": dice.choice([0, 0, 0.7, 1.2]), "max_tokens": dice.randrange(1, 180),
-                "ignore_eos": dice.random() < 0.7}
+        body = {
+            "seed": i,
+            "temperature": dice.choice([0, 0, 0.7, 1.2]),
+            "max_tokens": dice.randrange(1, 180),
+            "ignore_eos": dice.random() < 0.7
+        }
         if dice.random() < 0.3:
             body.update(top_p=0.9, top_k=40)
         if dice.random() < 0.2:
@@ -89,20 +113,30 @@ def good_requests(dice):
                 body["n"] = dice.randrange(1, 13)
             yield COMPLETION, body
         else:
-            body["messages"] = [{"role": "user", "content": "".join(chr(dice.randrange(32, 127)) for _ in range(dice.choice([1, 30, 120])))}]
+            body["messages"] = [{
+                "role": "user",
+                "content": "".join(chr(dice.randrange(32, 127)) for _ in range(dice.choice([1, 30, 120])))
+            }]
             if kind == 5:
                 body.update(logprobs=True, top_logprobs=dice.randrange(6))
             if kind == 6:
-                body.update(ignore_eos=False, response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}})
+                body.update(ignore_eos=False,
+                            response_format={
+                                "type": "json_schema",
+                                "json_schema": {
+                                    "name": "s",
+                                    "schema": SCHEMA
+                                }
+                            })
             if kind == 7:
                 body["n"] = 2
             yield CHAT, body
 
 
-BAD = [(COMPLETION, '{"prompt":"a","temperature":NaN}'), (COMPLETION, '{"prompt":[99999]}'), (COMPLETION, '{"prompt":[]}'),
-       (COMPLETION, json.dumps({"prompt": [65] * 300})), (COMPLETION, "{"), (CHAT, '{"messages":[]}'),
-       (CHAT, '{"messages":[{"role":"user","content":5}]}'), (CHAT, "[" * 5000), (CHAT, '{"messages":"x","n":-1}'),
-       (COMPLETION, '{"prompt":"a","logit_bias":{"-1":1}}')]
+BAD = [(COMPLETION, '{"prompt":"a","temperature":NaN}'), (COMPLETION, '{"prompt":[99999]}'),
+       (COMPLETION, '{"prompt":[]}'), (COMPLETION, json.dumps({"prompt": [65] * 300})), (COMPLETION, "{"),
+       (CHAT, '{"messages":[]}'), (CHAT, '{"messages":[{"role":"user","content":5}]}'), (CHAT, "[" * 5000),
+       (CHAT, '{"messages":"x","n":-1}'), (COMPLETION, '{"prompt":"a","logit_bias":{"-1":1}}')]
 
 
 def essence(reply):
@@ -113,7 +147,6 @@ def essence(reply):
 
 class Clients:
     """Threads that send requests and compare what comes back."""
-
     def __init__(self, server, solo):
         self.server, self.solo = server, solo
         self.lock, self.wrong, self.seen = threading.Lock(), [], collections.Counter()
@@ -135,7 +168,7 @@ class Clients:
                 with self.lock:
                     self.seen[outcome.split(" ")[0]] += 1
 
-        threads = [threading.Thread(target=client, args=(i,)) for i in range(CLIENTS)]
+        threads = [threading.Thread(target=client, args=(i, )) for i in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -178,7 +211,8 @@ class Clients:
         right = all(texts[c["index"]] == text_of(c) and reasons.get(c["index"]) == c["finish_reason"] for c in choices)
         told = {key: events[-2]["usage"][key] for key in usage}
         if events[-1] != "[DONE]" or not right or told != usage:
-            self.wrong.append(f"stream of request {which}: {dict(texts)} {reasons} {told} instead of {str(expected)[:400]}")
+            self.wrong.append(
+                f"stream of request {which}: {dict(texts)} {reasons} {told} instead of {str(expected)[:400]}")
 
     def leave(self, dice, which, path, body, expected):
         """Hangs up: at once, in the middle of an answer, or with the body half sent."""
@@ -186,7 +220,8 @@ class Clients:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=120)
         try:
             connection.connect()
-            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+            head = (f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                    f"Content-Length: {len(data)}\r\n\r\n")
             sent = dice.choice([len(data), len(data), len(data), dice.randrange(len(data))])
             connection.sock.sendall(head.encode() + data[:sent])
             wanted, got = dice.choice([0, 0, 1, 300, 800, 2000, 5000]), b""
@@ -199,7 +234,9 @@ class Clients:
         finally:
             connection.close()
         if path == COMPLETION and len(expected[0]) == 1:
-            text = "".join(json.loads(event)["choices"][0]["text"] for event in re.findall(r"data: (\{.*\})\n\n", got.decode(errors="replace")))
+            text = "".join(
+                json.loads(event)["choices"][0]["text"]
+                for event in re.findall(r"data: (\{.*\})\n\n", got.decode(errors="replace")))
             if not text_of(expected[0][0]).startswith(text):
                 self.wrong.append(f"beginning of request {which}: {text!r} instead of {expected}")
         return "left"
@@ -218,8 +255,15 @@ class Stress(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="octavo-stress-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        write_model(cls.folder / "model", random_tensors(3), hidden_size=HIDDEN, intermediate_size=INNER, vocab_size=VOCAB,
-                    num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM)
+        write_model(cls.folder / "model",
+                    random_tensors(3),
+                    hidden_size=HIDDEN,
+                    intermediate_size=INNER,
+                    vocab_size=VOCAB,
+                    num_hidden_layers=LAYERS,
+                    num_attention_heads=HEADS,
+                    num_key_value_heads=KV_HEADS,
+                    head_dim=HEAD_DIM)
         cls.server = small_pool(cls.folder / "model")
 
     @classmethod
@@ -256,7 +300,8 @@ class Stress(unittest.TestCase):
         for outcome in ("answered", "streamed", "left", "refused"):
             self.assertGreater(clients.seen[outcome], REQUESTS // 40, clients.seen)
         self.assertGreater(self.server.metric("vllm:num_preemptions_total"), 0, "the pool was too small")
-        self.assertGreater(self.server.metric('vllm:request_success_total{model_name="model",finished_reason="abort"}'), 0)
+        self.assertGreater(self.server.metric('vllm:request_success_total{model_name="model",finished_reason="abort"}'),
+                           0)
         self.assertLess(after, before * 1.05 + 1024, "memory grew")
         for path, body, expected in solo:  # and nothing is left of all that
             self.assertEqual(essence(json.loads(self.server.request("POST", path, body)[1])), expected)
