@@ -50,6 +50,7 @@ class Model {
   // With further variables: an object of tools, add_generation_prompt (true where it is missing), and what else the
   // template knows.
   Result<std::string> render_chat(const Json& messages, const Json& variables) const;
+  const ChatFormat& chat_format() const { return chat_format_; }
   bool has_chat_template() const { return template_.has_value(); }
   // End-of-sequence tokens of config, generation_config and tokenizer.
   const std::vector<TokenId>& end_tokens() const { return end_tokens_; }

@@ -18,6 +18,7 @@ std::span<const TokenId> Answer::banned() const {
 void Answer::push(TokenId id, std::optional<TokenLogprob> logprob) {
   OCTAVO_CHECK(!finished(), "token {} after the end", id);
   if (std::find(rules_.end_tokens.begin(), rules_.end_tokens.end(), id) != rules_.end_tokens.end()) {
+    piece_.end = std::move(logprob);
     end("stop");
     return;
   }

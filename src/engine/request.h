@@ -25,6 +25,7 @@ struct AnswerRules {
 struct AnswerPiece {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
+  std::optional<TokenLogprob> end;  // of the end token that ended it, which is none of `tokens`; where asked for
   std::string text;
 };
 

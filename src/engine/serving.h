@@ -43,6 +43,7 @@ struct TokenEvent {
   std::vector<TokenLogprob> logprobs;  // of `tokens`
   std::vector<TokenLogprob>
       prompt_logprobs;  // once, with the first event, when asked for; the first token has none (logprob NaN)
+  std::optional<TokenLogprob> end_logprob;  // of the end token that ended it, which is none of `tokens`
   bool finished = false;
   std::string finish_reason;              // "stop", "length", "abort", "error"
   std::optional<std::string> stop_match;  // the stop string that ended it

@@ -179,6 +179,7 @@ void ServingEngine::State::report(std::span<ActiveRequest* const> requests) {
     event.tokens = std::move(piece.tokens);
     event.text = std::move(piece.text);
     event.logprobs = std::move(piece.logprobs);
+    event.end_logprob = std::move(piece.end);
     event.finished = request->answer.finished();
     event.prompt_tokens = request->num_prompt;
     event.completion_tokens = request->answer.num_tokens();

@@ -18,6 +18,7 @@ class EngineAdapter final : public TextEngine {
   Result<std::string> render_chat(const Json& messages, const Json& variables) const override {
     return model_->render_chat(messages, variables);
   }
+  const ChatFormat& chat_format() const override { return model_->chat_format(); }
   int64_t max_model_len() const override { return max_model_len_; }
   SamplingDefaults sampling_defaults() const override {
     const auto& config = model_->checkpoint().generation_config();

@@ -23,6 +23,8 @@ class TextEngine {
   virtual bool is_end(TokenId id) const = 0;
   // The prompt of a conversation. `variables` is an object of further template variables (tools, ...).
   virtual Result<std::string> render_chat(const Json& messages, const Json& variables) const = 0;
+  // The template and the special tokens that it names; empty where the model has none.
+  virtual const ChatFormat& chat_format() const = 0;
   // Tokens of prompt and answer together.
   virtual int64_t max_model_len() const = 0;
   virtual SamplingDefaults sampling_defaults() const = 0;

@@ -314,6 +314,21 @@ TEST_F(Serving, BadSamplingValuesAreRefusedByName) {
   expect_alive();
 }
 
+TEST_F(Serving, TheEndTokenIsNoTokenButHasALogprob) {
+  GenerationRequest r = request({"OP"}, 5);
+  for (const int count : {1, -1}) {
+    r.num_logprobs = count;
+    std::vector<TokenLogprob> ends;
+    const RequestId id = client_.start(r, [&](const TokenEvent& event) {
+      if (event.end_logprob) ends.push_back(*event.end_logprob);
+    });
+    const Collected answer = client_.wait(id);
+    EXPECT_TRUE(answer.tokens.empty() && answer.logprobs.empty());
+    ASSERT_EQ(ends.size(), count < 0 ? 0u : 1u);
+    for (const TokenLogprob& end : ends) EXPECT_TRUE(end.token == ScriptModel::kEnd && end.logprob > -1e-3f);
+  }
+}
+
 TEST_F(Serving, TinyTemperaturesGiveTheGreedyText) {
   for (const float temperature : {0.0f, 1e-4f, 1e-8f}) {
     GenerationRequest r = letters({});

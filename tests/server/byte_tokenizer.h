@@ -56,6 +56,7 @@ class SilentEngine : public TextEngine {
   Result<std::string> render_chat(const Json& messages, const Json&) const override {
     return "<bos>" + messages.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
+  const ChatFormat& chat_format() const override { return format; }
   int64_t max_model_len() const override { return context; }
   SamplingDefaults sampling_defaults() const override { return defaults; }
   Result<void> check_request(const GenerationRequest&) const override { return {}; }
@@ -65,6 +66,7 @@ class SilentEngine : public TextEngine {
 
   int64_t context = 256;
   SamplingDefaults defaults;
+  ChatFormat format;
 
  private:
   Tokenizer tokenizer_;

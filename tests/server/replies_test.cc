@@ -278,6 +278,13 @@ TEST_F(Replies, PathsAndMethods) {
   EXPECT_EQ(models["data"][0]["id"], "m");
   EXPECT_EQ(models["data"][0]["object"], "model");
   EXPECT_EQ(models["data"][0]["max_model_len"], 256);
+  EXPECT_EQ(get("/v1/models/m")->json(), models["data"][0]);
+  EXPECT_EQ(get("/v1/models/path%2fto/m")->json(), models["data"][0]);
+  for (const std::string name : {"other", "", "m%", "m%2", "%ff"}) {
+    const auto exchange = get("/v1/models/" + name);
+    EXPECT_EQ(exchange->response->status, 404) << name;
+    EXPECT_EQ(exchange->json()["error"]["code"], "model_not_found") << name;
+  }
 }
 
 TEST_F(Replies, TokenizeAndBack) {
@@ -291,6 +298,12 @@ TEST_F(Replies, TokenizeAndBack) {
   EXPECT_EQ(post("/detokenize", R"({"tokens":[97,98]})")->json()["prompt"], "ab");
   refused("/detokenize", R"({"tokens":[258]})", "tokens");
   refused("/tokenize", "{}", "prompt");
+  engine.format = {.template_source = "{{ messages }}", .bos_token = "<bos>", .eos_token = "<end>"};
+  json = get("/tokenizer_info")->json();
+  EXPECT_EQ(json["eos_token"], "<end>");
+  EXPECT_EQ(json["bos_token"], "<bos>");
+  EXPECT_EQ(json["chat_template"], "{{ messages }}");
+  EXPECT_EQ(json["pad_token"], nullptr) << "what the model does not name is null, not \"\"";
 }
 
 TEST(Access, KeysOriginsAndReadiness) {

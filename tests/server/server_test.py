@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -57,14 +58,15 @@ def byte_pieces():
     return pieces
 
 
-def write_model(folder):
+def write_model(folder, tensors=None, **config):
+    """A model folder of these tensors {name: (shape, BF16 bytes)}; without any: the script model."""
     folder.mkdir()
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": SIZE, "vocab_size": SIZE,
-              "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 8,
-              "head_dim": 64, "rms_norm_eps": 1e-6, "max_position_embeddings": CONTEXT, "rope_theta": 10000.0,
-              "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": BOS,
-              "eos_token_id": END}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": SIZE, "vocab_size": SIZE,
+        "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 8,
+        "head_dim": 64, "rms_norm_eps": 1e-6, "max_position_embeddings": CONTEXT, "rope_theta": 10000.0,
+        "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": BOS,
+        "eos_token_id": END, **config}))
     vocab = {piece: byte for byte, piece in byte_pieces().items()}
     vocab.update({"ABC": ABC, "DEF": DEF, "HI": HI})
     vocab.update({f"unused{i}": i for i in range(HI + 1, SIZE)})
@@ -80,10 +82,10 @@ def write_model(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps({
         "bos_token": "<bos>", "eos_token": "<end>",
         "chat_template": "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"}))
-    write_weights(folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", tensors or script_tensors())
 
 
-def write_weights(path):
+def script_tensors():
     one = struct.pack("<H", 0x3F80)  # BF16
 
     def matrix(rows, cols, ones=()):
@@ -103,6 +105,10 @@ def write_weights(path):
         tensors[layer + f"self_attn.{name}.weight"] = matrix(SIZE, SIZE, ones)
     for name, shape in (("gate_proj", (64, SIZE)), ("up_proj", (64, SIZE)), ("down_proj", (SIZE, 64))):
         tensors[layer + f"mlp.{name}.weight"] = matrix(*shape)
+    return tensors
+
+
+def write_tensors(path, tensors):
     header, offset = {}, 0
     for name, (shape, data) in tensors.items():
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + len(data)]}
@@ -126,8 +132,12 @@ class Server:
                 raise AssertionError(self.text())
             time.sleep(0.05)
         for _ in range(600):
-            if self.get("/health")[0] == 200:
-                return
+            try:
+                if self.get("/health")[0] == 200:
+                    return
+            except OSError:  # it ends where the model cannot be loaded
+                self.process.wait(10)
+                break
             time.sleep(0.05)
         raise AssertionError("never ready: " + self.text())
 
@@ -272,6 +282,12 @@ class Case(unittest.TestCase):
                 b = reply["choices"][0]["logprobs"]["tokens"].index("b")
                 self.assertGreater(reply["choices"][0]["logprobs"]["token_logprobs"][b], -1e-3)
                 self.assertEqual(reply["usage"]["completion_tokens"], 2 * max_tokens)
+        # Scoring clients cut off one sampled token, so there must be one, even where it is the end of the answer.
+        choice = self.complete("9", max_tokens=1, echo=True, logprobs=1)["choices"][0]
+        self.assertEqual((choice["text"], choice["finish_reason"]), ("9", "stop"))
+        self.assertEqual(choice["logprobs"]["tokens"], ["<bos>", "9", "<end>"])
+        self.assertGreater(choice["logprobs"]["token_logprobs"][2], -1e-3)
+        self.assertEqual(self.complete("9", max_tokens=1, logprobs=1)["choices"][0]["logprobs"]["tokens"], [])
 
     def test_limits_of_the_context(self):
         for count, fields, expected in ((300, {}, 400), (256, {}, 400), (257, {}, 400), (255, {}, 200),
@@ -363,6 +379,26 @@ class Case(unittest.TestCase):
             events = [json.loads(event) for event in re.findall(rb"data: (\{.*\})", data)]
             text = "".join(event["choices"][0]["text"] for event in events)
             self.assertEqual(text, "".join(chr(97 + (start + 1 + i) % 26) for i in range(30)))
+        self.alive()
+
+    def test_a_thousand_open_streams(self):
+        count = 1000
+        need = count + 200
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < need:
+            self.skipTest(f"this system lets a process open {hard} files")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, need), hard))
+        streams = [self.server.open_stream(prompt=chr(97 + i % 26), max_tokens=20, temperature=0) for i in range(count)]
+        self.assertEqual(self.server.get("/health")[0], 200, "others are still served")
+        for i, raw in enumerate(streams):
+            data = b""
+            while b"[DONE]" not in data:
+                piece = raw.recv(65536)
+                self.assertTrue(piece, data[-200:])
+                data += piece
+            raw.close()
+            text = "".join(json.loads(event)["choices"][0]["text"] for event in re.findall(rb"data: (\{.*\})", data))
+            self.assertEqual(text, "".join(chr(97 + (i + 1 + j) % 26) for j in range(20)))
         self.alive()
 
     def test_metrics_add_up(self):

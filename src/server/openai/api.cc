@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 
-#include "server/openai/fields.h"
 #include "server/openai/json_text.h"
+#include "text/utf8.h"
 
 namespace octavo {
 namespace {
@@ -19,12 +20,28 @@ bool same_text(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
+// "%2F" -> "/"; what is no escape stays.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    uint8_t byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 ApiError unexpected_error(const std::exception& exception) {
   fmt::print(stderr, "octavo: a request failed: {}\n", exception.what());
   return {.status = 500, .message = "internal error", .type = "server_error"};
 }
-
-}  // namespace
 
 Api::Api(ApiOptions options, Post network, Post worker)
     : options_(std::move(options)),
@@ -51,8 +68,10 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/metrics", &Api::get_metrics, true, true},
       {"GET", "/", &Api::get_page, true, false},
       {"GET", "/v1/models", &Api::get_models, false, true},
+      {"GET", "/v1/models/", &Api::get_model, false, true},
       {"POST", "/v1/chat/completions", &Api::post_chat, false, true},
       {"POST", "/v1/completions", &Api::post_completion, false, true},
+      {"GET", "/tokenizer_info", &Api::get_tokenizer_info, false, true},
       {"POST", "/tokenize", &Api::post_tokenize, false, true},
       {"POST", "/detokenize", &Api::post_detokenize, false, true},
   };
@@ -101,7 +120,7 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   }
   const Route* same_path = nullptr;
   for (const Route& route : routes()) {
-    if (route.path != request.path) continue;
+    if (!route.matches(request.path)) continue;
     same_path = &route;
     if (route.method != request.method) continue;
     if (!route.open && !key_matches(request)) {
@@ -161,14 +180,25 @@ void Api::get_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange
   exchange->respond({.content_type = "text/html; charset=utf-8", .body = options_.page, .headers = std::move(headers)});
 }
 
+Json Api::model_json() const {
+  return {{"id", options_.model_names.front()},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "octavo"},
+          {"max_model_len", engine_->max_model_len()}};
+}
+
 void Api::get_models(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
-  Json json = {{"object", "list"}, {"data", Json::array()}};
-  json["data"].push_back({{"id", options_.model_names.front()},
-                          {"object", "model"},
-                          {"created", started_},
-                          {"owned_by", "octavo"},
-                          {"max_model_len", engine_->max_model_len()}});
+  const Json json = {{"object", "list"}, {"data", Json::array({model_json()})}};
   exchange->respond({.body = to_text(json), .headers = std::move(headers)});
+}
+
+void Api::get_model(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  const std::string name =
+      percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size()));
+  const ApiResult<std::string> known = checked_model({{"model", replace_invalid_utf8(name)}}, options_.model_names);
+  if (!known) return refuse(exchange, known.error(), std::move(headers));
+  exchange->respond({.body = to_text(model_json()), .headers = std::move(headers)});
 }
 
 void Api::post_chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
@@ -228,68 +258,6 @@ void Api::take_events() {
       delivery.reply->abandon(unexpected_error(exception));
     }
   }
-}
-
-void Api::answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers,
-                           std::function<ApiResult<Json>(const Json& body)> work) {
-  worker_([this, text = request.body, exchange, headers = std::move(headers), work = std::move(work)]() mutable {
-    const auto result = [&]() -> ApiResult<Json> {
-      try {
-        OCTAVO_API_ASSIGN(const Json body, parse_body(text));
-        OCTAVO_API_TRY(checked_model(body, options_.model_names));
-        return work(body);
-      } catch (const std::exception& exception) {
-        return octavo::refuse(unexpected_error(exception));
-      }
-    };
-    auto shared = std::make_shared<ApiResult<Json>>(result());
-    network_([this, shared, exchange, headers = std::move(headers)]() mutable {
-      if (!*shared) return refuse(exchange, shared->error(), std::move(headers));
-      exchange->respond({.body = to_text(**shared), .headers = std::move(headers)});
-    });
-  });
-}
-
-void Api::post_tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
-  answer_on_worker(request, exchange, std::move(headers), [this](const Json& body) -> ApiResult<Json> {
-    Fields fields(body);
-    const std::optional<std::string> prompt = fields.text("prompt");
-    const bool special = fields.boolean("add_special_tokens").value_or(true);
-    const bool strings = fields.boolean("return_token_strs").value_or(false);
-    if (!prompt && fields.get("messages") == nullptr) fields.fail("prompt", "'prompt' or 'messages' is missing");
-    if (fields.error()) return octavo::refuse(*fields.error());
-    std::vector<TokenId> tokens;
-    if (!prompt) {
-      OCTAVO_API_ASSIGN(tokens, chat_tokens(body, *engine_));
-    } else {
-      tokens =
-          special ? text_prompt(*prompt, engine_->tokenizer()).tokens : engine_->tokenizer().encode(*prompt, false);
-    }
-    Json out = {{"count", tokens.size()}, {"max_model_len", engine_->max_model_len()}, {"tokens", tokens}};
-    if (!strings) return out;
-    out["token_strs"] = Json::array();
-    for (const TokenId id : tokens) out["token_strs"].push_back(engine_->tokenizer().token_piece(id));
-    return out;
-  });
-}
-
-void Api::post_detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
-  answer_on_worker(request, exchange, std::move(headers), [this](const Json& body) -> ApiResult<Json> {
-    Fields fields(body);
-    const Json* list = fields.array("tokens");
-    if (list == nullptr) fields.fail("tokens", "'tokens' is missing");
-    if (fields.error()) return octavo::refuse(*fields.error());
-    std::vector<TokenId> tokens;
-    for (const Json& json : *list) {
-      const std::optional<int64_t> id = whole_number(json);
-      if (!id || *id < 0 || *id >= static_cast<int64_t>(engine_->tokenizer().vocab_size()))
-        return octavo::refuse(
-            {.message = fmt::format("'tokens' must hold token ids from 0 to {}", engine_->tokenizer().vocab_size() - 1),
-             .param = "tokens"});
-      tokens.push_back(static_cast<TokenId>(*id));
-    }
-    return Json{{"prompt", engine_->tokenizer().decode(tokens, false)}};
-  });
 }
 
 std::string Api::log_line(double seconds) {

@@ -24,6 +24,9 @@ struct ApiOptions {
   std::string page;  // of "/"
 };
 
+// What a client is told of an exception, 500; what was thrown goes to stderr.
+ApiError unexpected_error(const std::exception& exception);
+
 // Runs a task later, on a thread of its own choice.
 using Post = std::function<void(std::function<void()>)>;
 
@@ -49,6 +52,10 @@ class Api {
     Handler handler;
     bool open;         // needs no key
     bool needs_model;  // 503 until the engine is there
+    // A path that ends with a slash stands for all that follow.
+    bool matches(std::string_view wanted) const {
+      return path == wanted || (path.size() > 1 && path.ends_with('/') && wanted.starts_with(path));
+    }
   };
   static const std::vector<Route>& routes();
 
@@ -62,9 +69,12 @@ class Api {
   void get_version(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_metrics(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_page(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
+  Json model_json() const;
+  void get_model(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_models(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_chat(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_completion(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
+  void get_tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_tokenize(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_detokenize(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
 

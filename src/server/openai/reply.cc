@@ -141,6 +141,9 @@ Reply::Piece Reply::piece_of(Choice& choice, size_t index, const TokenEvent& eve
     if (choice.completion_logprobs) choice.completion_logprobs->add_prompt(event.prompt_logprobs, prompt.added);
   }
   if (choice.completion_logprobs) choice.completion_logprobs->add(event.logprobs);
+  // Who scores a prompt cuts off one sampled token: it is always there, even where it is the end.
+  if (choice.completion_logprobs && job_.echo && event.end_logprob)
+    choice.completion_logprobs->add({&*event.end_logprob, 1});
   if (choice.tools) {
     piece.text = choice.tools->push(piece.text);
     if (event.finished) piece.text += choice.tools->finish();
