@@ -1,6 +1,8 @@
 // octavo evaluate: the flags, and which mode they ask for.
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/evaluate_modes.h"
@@ -12,15 +14,49 @@ Result<std::string> evaluation_text(const EvaluateFlags& flags) {
   return read_text_file(flags.text);
 }
 
+Result<ModelSpec> model_spec(const EvaluateFlags& flags) {
+  ModelSpec spec{.path = flags.model.model};
+  OCTAVO_TRY(flags.model.machine.apply(spec.options));
+  OCTAVO_ASSIGN(spec.options.plan, flags.model.request());
+  return spec;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<std::vector<int64_t>> parse_numbers(const std::string& text, const std::string& flag) {
+  std::vector<int64_t> numbers;
+  for (const std::string& part : split_list(text)) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size())
+      return fail({.what = "not a list of numbers", .where = flag, .found = text, .expected = "for example 1024,4096"});
+    numbers.push_back(number);
+  }
+  if (numbers.empty()) return fail({.what = "the list is empty", .where = flag, .expected = "for example 1024,4096"});
+  return numbers;
+}
+
+Result<void> write_json_lines(const std::string& path, const std::vector<Json>& lines) {
+  std::string text;
+  for (const Json& line : lines) text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return write_text_file(path, text);
+}
+
 namespace {
 
 class EvaluateCommand final : public Command {
  public:
   std::string_view name() const override { return "evaluate"; }
   std::string_view group() const override { return "Prove"; }
-  std::string_view summary() const override {
-    return "Quality: perplexity, KL divergence against another plan, tasks";
-  }
+  std::string_view summary() const override { return "Quality: perplexity, KL divergence against another plan, tasks"; }
   bool wants_json() const override { return flags_.output.json; }
 
   void declare(Flags& flags) override {
@@ -41,6 +77,7 @@ class EvaluateCommand final : public Command {
     flags.flag("error-budget", f.error_budget,
                "Also lower weights, activations, K and V each alone, and compare the kernels");
     declare_task(flags);
+    declare_context(flags);
     flags.group("Options");
     f.output.declare(flags);
   }
@@ -56,7 +93,7 @@ class EvaluateCommand final : public Command {
     flags.option("seed", f.selection.seed, "0: the first items; else a sample of --limit items");
     flags.option("shots", f.shots, "Solved examples before each item (0: none)");
     flags.option("shots-from", f.shots_from, "Their data (JSONL); the first ones are taken");
-    flags.option("max-tokens", f.max_tokens, "Of a generated answer (0: the task's own)");
+    flags.option("max-tokens", f.max_tokens, "Of a generated answer (0: the task's own; 64 with --answers)");
     flags.flag("raw", f.raw, "Generation without the chat template");
     flags.flag("add-special", f.add_special, "With the special tokens that the tokenizer adds (BOS)");
     flags.option("resume", f.resume, "A file of finished items: written while running, and gone on with");
@@ -64,16 +101,44 @@ class EvaluateCommand final : public Command {
     flags.option("out", f.out, "Write the generated answers (JSONL; HumanEval's {task_id, completion})");
   }
 
+  void declare_context(Flags& flags) {
+    EvaluateFlags& f = flags_;
+    flags.group("Long context and the KV cache");
+    flags.flag("needle", f.needle, "Find a fact again, over depths and lengths of --text");
+    flags.option("lengths", f.lengths, "Tokens, comma-separated");
+    flags.option("depths", f.depths, "Per cent, comma-separated");
+    flags.option("tries", f.tries, "Facts per cell");
+    flags.flag("kv-table", f.kv_table, "Perplexity, KL and bytes per token of every KV format");
+    flags.option("contexts", f.contexts, "Windows of the table (default: 1024, 4096 and the model's context)");
+    flags.option("kv-dtypes", f.kv_dtypes, "KV formats for both, comma-separated; K/V apart as fp8_e4m3/bf16");
+    flags.group("Answers");
+    flags.option("answers", f.answers, "Prompts (JSONL: prompt, messages or tokens) to answer greedily; see --out");
+    flags.flag("boundary", f.boundary, "The prompts are inputs at the borders of what a model takes");
+    flags.option("diff", f.diff, "Answers written before, to compare with");
+  }
+
   Result<void> run() override {
-    if (!flags_.task.empty() && flags_.compares())
-      return fail({.what = "--task evaluates one model", .where = "--task", .remedy = "run it for each model"});
-    if (!flags_.task.empty()) return evaluate_task(flags_);
-    if (flags_.compares()) return evaluate_against(flags_);
-    if (flags_.error_budget)
-      return fail({.what = "an error budget needs a candidate",
-                   .where = "--error-budget",
-                   .remedy = "name one with --against or --against-quantization"});
-    return evaluate_perplexity(flags_);
+    const EvaluateFlags& f = flags_;
+    struct Mode {
+      std::string_view flag;
+      bool asked;
+      Result<void> (*run)(const EvaluateFlags&);
+    };
+    const Mode modes[] = {{"--against", f.compares() || f.error_budget, evaluate_against},
+                          {"--task", !f.task.empty(), evaluate_task},
+                          {"--needle", f.needle, evaluate_needle},
+                          {"--kv-table", f.kv_table, evaluate_kv_table},
+                          {"--answers", !f.answers.empty() || f.boundary, evaluate_answers}};
+    const Mode* chosen = nullptr;
+    for (const Mode& mode : modes) {
+      if (!mode.asked) continue;
+      if (chosen != nullptr)
+        return fail({.what = "one evaluation at a time",
+                     .where = fmt::format("{}, {}", chosen->flag, mode.flag),
+                     .remedy = "leave one of them out"});
+      chosen = &mode;
+    }
+    return chosen == nullptr ? evaluate_perplexity(f) : chosen->run(f);
   }
 
  private:

@@ -20,9 +20,7 @@ void lay_over(std::string& value, const std::string& asked) {
 
 Result<Pair> pair_of(const EvaluateFlags& flags) {
   Pair pair;
-  pair.base.path = flags.model.model;
-  OCTAVO_TRY(flags.model.machine.apply(pair.base.options));
-  OCTAVO_ASSIGN(pair.base.options.plan, flags.model.request());
+  OCTAVO_ASSIGN(pair.base, model_spec(flags));
   pair.candidate = pair.base;
   if (!flags.against.empty()) {
     pair.candidate.path = flags.against;
@@ -120,6 +118,10 @@ Result<CompareResult> measure(const Pair& pair, const std::string& text, const E
 }  // namespace
 
 Result<void> evaluate_against(const EvaluateFlags& flags) {
+  if (!flags.compares())
+    return fail({.what = "an error budget needs a candidate",
+                 .where = "--error-budget",
+                 .remedy = "name one with --against or --against-quantization"});
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
   OCTAVO_ASSIGN(const Pair pair, pair_of(flags));
   OCTAVO_ASSIGN(const CompareResult result, measure(pair, text, flags));

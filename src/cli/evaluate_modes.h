@@ -28,6 +28,10 @@ struct EvaluateFlags {
   int64_t shots = 0, max_tokens = 0;
   bool raw = false, add_special = false;
 
+  bool needle = false, kv_table = false, boundary = false;
+  std::string lengths = "1024,2048,4096,8192", depths = "0,25,50,75,100", kv_dtypes, contexts, answers, diff;
+  int64_t tries = 1;
+
   bool compares() const {
     return !against.empty() || !against_isa.empty() || !against_overrides.empty() || !against_plan.scheme.empty() ||
            !against_plan.kv_cache_dtype.empty() || !against_plan.k_dtype.empty() || !against_plan.v_dtype.empty() ||
@@ -38,7 +42,18 @@ struct EvaluateFlags {
 Result<void> evaluate_perplexity(const EvaluateFlags& flags);
 Result<void> evaluate_against(const EvaluateFlags& flags);
 Result<void> evaluate_task(const EvaluateFlags& flags);
+Result<void> evaluate_needle(const EvaluateFlags& flags);
+Result<void> evaluate_kv_table(const EvaluateFlags& flags);
+Result<void> evaluate_answers(const EvaluateFlags& flags);
 
+// MODEL with the command's flags.
+Result<ModelSpec> model_spec(const EvaluateFlags& flags);
+
+// "1024,2048"
+Result<std::vector<int64_t>> parse_numbers(const std::string& text, const std::string& flag);
+std::vector<std::string> split_list(const std::string& text);
+// What every mode that writes lines of JSON uses.
+Result<void> write_json_lines(const std::string& path, const std::vector<Json>& lines);
 // The text of --text; an error that names the flag where there is none.
 Result<std::string> evaluation_text(const EvaluateFlags& flags);
 

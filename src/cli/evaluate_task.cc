@@ -3,7 +3,6 @@
 
 #include <optional>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "cli/evaluate_modes.h"
 #include "cli/terminal.h"
@@ -24,30 +23,22 @@ Result<TaskOptions> options_of(const EvaluateFlags& flags) {
   return options;
 }
 
-Result<void> write_lines(const std::string& path, const std::vector<Json>& lines) {
-  std::string text;
-  for (const Json& line : lines) text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  return write_text_file(path, text);
-}
-
 Result<void> write_files(const EvaluateFlags& flags, const TaskResult& result) {
-  if (!flags.items_out.empty()) OCTAVO_TRY(write_lines(flags.items_out, result.records));
+  if (!flags.items_out.empty()) OCTAVO_TRY(write_json_lines(flags.items_out, result.records));
   if (flags.out.empty()) return {};
   std::vector<Json> answers;
   for (const Json& record : result.records)
     answers.push_back({{"task_id", record["id"]}, {"completion", record.value("completion", "")}});
-  return write_lines(flags.out, answers);
+  return write_json_lines(flags.out, answers);
 }
 
 Json json_of(const EvaluateFlags& flags, const Task& task, const Model& model, const TaskResult& result) {
   Json metrics = Json::object();
   for (const TaskMetric& metric : result.metrics)
     metrics[metric.name] = {{"value", metric.value}, {"standard_error", metric.standard_error}};
-  return {{"task", task.name},         {"items", task.items.size()},
-          {"metrics", metrics},        {"shots", flags.shots},
-          {"seed", flags.selection.seed}, {"resumed", result.resumed},
-          {"seconds", result.seconds}, {"scheme", model.plan().scheme},
-          {"isa", isa_name(model.isa())}};
+  return {{"task", task.name},         {"items", task.items.size()},    {"metrics", metrics},
+          {"shots", flags.shots},      {"seed", flags.selection.seed},  {"resumed", result.resumed},
+          {"seconds", result.seconds}, {"scheme", model.plan().scheme}, {"isa", isa_name(model.isa())}};
 }
 
 }  // namespace
@@ -68,7 +59,8 @@ Result<void> evaluate_task(const EvaluateFlags& flags) {
   {
     Progress progress(task.name, flags.output.json);
     measured = run_task(*model, task, options, log ? &*log : nullptr, [&](int64_t done, int64_t total) {
-      progress.update(static_cast<double>(done), static_cast<double>(total), fmt::format("{} of {} items", done, total));
+      progress.update(static_cast<double>(done), static_cast<double>(total),
+                      fmt::format("{} of {} items", done, total));
     });
   }
   OCTAVO_ASSIGN(const TaskResult result, std::move(measured));

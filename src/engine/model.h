@@ -22,9 +22,9 @@ namespace octavo {
 struct ModelOptions {
   PlanRequest plan;
   std::optional<PrecisionPlan> exact_plan;  // this one, for this checkpoint's modules, instead of what `plan` asks for
-  int threads = 0;         // 0: all cores this process may use
-  std::optional<Isa> isa;  // none: the fastest of this machine
-  bool text = true;        // also load tokenizer and chat template
+  int threads = 0;                          // 0: all cores this process may use
+  std::optional<Isa> isa;                   // none: the fastest of this machine
+  bool text = true;                         // also load tokenizer and chat template
 };
 
 class Model {

@@ -13,8 +13,8 @@ struct GeneratedAnswer {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;  // of the tokens
   std::string text;
-  std::string finish_reason;   // "stop", "length"; "error" with `error`
-  std::string error;           // why the prompt was refused
+  std::string finish_reason;  // "stop", "length"; "error" with `error`
+  std::string error;          // why the prompt was refused
   int64_t prompt_tokens = 0;
 };
 

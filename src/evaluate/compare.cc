@@ -11,7 +11,7 @@
 namespace octavo {
 namespace {
 
-constexpr size_t kRun = 256;          // of engine/exponentials.h
+constexpr size_t kRun = 256;            // of engine/exponentials.h
 constexpr int64_t kCompareChunk = 128;  // rows of logits that are held of each model
 
 using Clock = std::chrono::steady_clock;
@@ -75,7 +75,8 @@ Result<TextWindows> common_windows(const Model& base, const Model& candidate, st
   OCTAVO_ASSIGN(TextWindows windows, cut_windows(base, text, options));
   OCTAVO_ASSIGN(const TextWindows other, cut_windows(candidate, text, options));
   if (windows.tokens != other.tokens) {
-    const auto at = std::mismatch(windows.tokens.begin(), windows.tokens.end(), other.tokens.begin(), other.tokens.end());
+    const auto at =
+        std::mismatch(windows.tokens.begin(), windows.tokens.end(), other.tokens.begin(), other.tokens.end());
     return fail({.what = "the models' tokenizers cut the text differently",
                  .where = candidate.checkpoint().path().string(),
                  .found = fmt::format("a difference at token {}", at.first - windows.tokens.begin()),
@@ -141,7 +142,11 @@ class LockStep {
     const auto start = Clock::now();
     Rows rows;
     OCTAVO_TRY(sequence.feed_all_logits(
-        part, [&](int64_t, const float* data, int64_t, int64_t stride) { rows = {data, stride}; }, kCompareChunk));
+        part,
+        [&](int64_t, const float* data, int64_t, int64_t stride) {
+          rows = {data, stride};
+        },
+        kCompareChunk));
     seconds += seconds_since(start);
     return rows;
   }
@@ -153,8 +158,7 @@ class LockStep {
     const auto vocab = static_cast<size_t>(base_->config().vocab_size);
     base_->pool().parallel_items(static_cast<int64_t>(count), [&](int64_t i, int) {
       const size_t at = begin + static_cast<size_t>(i);
-      if (at + 1 < tokens.size())
-        rows_[at] = compare_rows(base.row(i, vocab), candidate.row(i, vocab), tokens[at + 1]);
+      if (at + 1 < tokens.size()) rows_[at] = compare_rows(base.row(i, vocab), candidate.row(i, vocab), tokens[at + 1]);
     });
     return {};
   }

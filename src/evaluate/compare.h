@@ -12,9 +12,9 @@ namespace octavo {
 
 // What two rows of logits say of each other at a position whose next token is known.
 struct RowDivergence {
-  double kl = 0;                               // KL(base || candidate), nats; NaN where a row is not finite
-  double base_nll = 0, candidate_nll = 0;      // of the next token
-  bool same_top = false;                       // the most likely token is the same (the lowest id among equals)
+  double kl = 0;                           // KL(base || candidate), nats; NaN where a row is not finite
+  double base_nll = 0, candidate_nll = 0;  // of the next token
+  bool same_top = false;                   // the most likely token is the same (the lowest id among equals)
 };
 // Exponentials and their sums in the order of engine/exponentials.h, so that each NLL is negative_log_likelihood()'s.
 RowDivergence compare_rows(std::span<const float> base, std::span<const float> candidate, TokenId next);

@@ -86,9 +86,9 @@ Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
   OCTAVO_ASSIGN(plans.base, resolve_plan(base_checkpoint, base.options.plan));
   OCTAVO_ASSIGN(plans.candidate, resolve_plan(candidate_checkpoint, candidate.options.plan));
   plans.modules = base_checkpoint.config().linear_modules();
-  const bool same_modules = std::equal(plans.base.linears.begin(), plans.base.linears.end(),
-                                       plans.candidate.linears.begin(), plans.candidate.linears.end(),
-                                       [](const auto& a, const auto& b) { return a.first == b.first; });
+  const bool same_modules =
+      std::equal(plans.base.linears.begin(), plans.base.linears.end(), plans.candidate.linears.begin(),
+                 plans.candidate.linears.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
   if (!same_modules || plans.base.kv.size() != plans.candidate.kv.size())
     return fail({.what = "the models have different layers: an error budget mixes the plans of one architecture",
                  .where = candidate.path.string(),

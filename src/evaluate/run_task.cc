@@ -70,8 +70,7 @@ Json answered_record(const Task& task, size_t index, const GeneratedAnswer& answ
     record["exact_match_strict"] = same_number(strict, item.answer) ? 1 : 0;
     record["exact_match_flexible"] = same_number(flexible, item.answer) ? 1 : 0;
   }
-  if (task.match == AnswerMatch::kExact)
-    record["exact_match"] = trim(answer.text) == trim(item.answer) ? 1 : 0;
+  if (task.match == AnswerMatch::kExact) record["exact_match"] = trim(answer.text) == trim(item.answer) ? 1 : 0;
   if (task.match == AnswerMatch::kContains)
     record["contains"] = answer.text.find(item.answer) != std::string::npos ? 1 : 0;
   return record;
@@ -82,7 +81,8 @@ struct MetricRow {
   std::string_view name, field;
 };
 std::vector<MetricRow> metric_rows(const Task& task) {
-  if (task.kind == TaskKind::kMultipleChoice) return {{"acc", "acc"}, {"acc_norm", "acc_norm"}, {"acc_bytes", "acc_bytes"}};
+  if (task.kind == TaskKind::kMultipleChoice)
+    return {{"acc", "acc"}, {"acc_norm", "acc_norm"}, {"acc_bytes", "acc_bytes"}};
   if (task.kind == TaskKind::kContinuation) return {{"perplexity", "loglikelihood"}, {"acc", "acc"}};
   switch (task.match) {
     case AnswerMatch::kGsm8k:
@@ -250,8 +250,7 @@ Json task_identity(const Model& model, const Task& task, const TaskOptions& opti
   std::vector<std::string> formats;
   for (const auto& [module, linear] : model.plan().linears)
     formats.push_back(fmt::format("{} {} {}", module, linear.weight.describe(), linear.activation.describe()));
-  for (const KvPlan& kv : model.plan().kv)
-    formats.push_back(fmt::format("{} {}", kv.k.describe(), kv.v.describe()));
+  for (const KvPlan& kv : model.plan().kv) formats.push_back(fmt::format("{} {}", kv.k.describe(), kv.v.describe()));
   return {{"octavo", "finished items"},
           {"model", model.checkpoint().path().string()},
           {"task", task.name},

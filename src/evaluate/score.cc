@@ -17,9 +17,9 @@ constexpr int64_t kStepLogits = 128;  // of them, rows whose logits are wanted
 // Bytes of the white space at the end of `text`: what Python's str.rstrip() takes off.
 size_t trailing_space(std::string_view text) {
   static constexpr std::string_view kSpaces[] = {
-      " ", "\t", "\n", "\v", "\f", "\r", "\x1C", "\x1D", "\x1E", "\x1F", "\u0085", "\u00A0", "\u1680", "\u2000",
-      "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200A", "\u2028",
-      "\u2029", "\u202F", "\u205F", "\u3000"};
+      " ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\x1C",   "\x1D",   "\x1E",   "\x1F",
+      "\u0085", "\u00A0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
+      "\u2007", "\u2008", "\u2009", "\u200A", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000"};
   std::string_view rest = text;
   for (bool again = true; again;) {
     again = false;
@@ -49,9 +49,9 @@ Result<ScoreSpan> split_span(const Model& model, std::string_view context, std::
   ScoreSpan span;
   size_t given = 1;
   if (kept.empty()) {
-    span.tokens = {prefix_token(model)};
-    const std::vector<TokenId> rest = tokenizer.encode(moved, false);
-    span.tokens.insert(span.tokens.end(), rest.begin(), rest.end());
+    span.tokens = tokenizer.encode(moved, false);
+    const TokenId prefix = prefix_token(model);
+    if (span.tokens.empty() || span.tokens.front() != prefix) span.tokens.insert(span.tokens.begin(), prefix);
   } else {
     span.tokens = tokenizer.encode(std::string(kept) + moved, add_special);
     given = tokenizer.encode(kept, add_special).size();
@@ -90,13 +90,13 @@ class SpanScorer {
       int64_t take = std::min(rows - position, kStepRows - step_.num_rows);
       take = std::min(take, std::max<int64_t>(0, first_logits - position) + kStepLogits - step_.num_logits);
       const int64_t skip = std::clamp<int64_t>(first_logits - position, 0, take);
-      step_.shares.push_back({.id = i,
-                              .position = position,
-                              .num_rows = take,
-                              .tokens = std::span(span.tokens).subspan(static_cast<size_t>(position),
-                                                                       static_cast<size_t>(take)),
-                              .pages = pages_[i],
-                              .first_logits = skip});
+      step_.shares.push_back(
+          {.id = i,
+           .position = position,
+           .num_rows = take,
+           .tokens = std::span(span.tokens).subspan(static_cast<size_t>(position), static_cast<size_t>(take)),
+           .pages = pages_[i],
+           .first_logits = skip});
       for (int64_t row = skip; row < take; ++row)
         wanted_.push_back({i, span.tokens[static_cast<size_t>(position + row + 1)]});
       step_.num_rows += take;
@@ -187,10 +187,10 @@ class SpanScorer {
   PagePool pool_;
   ModelRunner runner_;
   Step step_;
-  std::vector<Wanted> wanted_;                // of the step, in the order of its logits
-  std::vector<std::vector<int32_t>> pages_;   // of each span
-  std::map<int32_t, int> uses_;               // spans that hold a page
-  size_t held_ = 0;                           // spans before it hold no pages
+  std::vector<Wanted> wanted_;               // of the step, in the order of its logits
+  std::vector<std::vector<int32_t>> pages_;  // of each span
+  std::map<int32_t, int> uses_;              // spans that hold a page
+  size_t held_ = 0;                          // spans before it hold no pages
   std::vector<SpanScore> scores_;
 };
 

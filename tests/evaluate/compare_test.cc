@@ -88,7 +88,7 @@ TEST(Compare, AgreesWithPerplexityOfEachAlone) {
 
 TEST(Compare, RefusesModelsOfOtherVocabularies) {
   const TinyModelFolder folder("llama_untied_hd64");
-  const ScriptModel other({{"a", "b"}});
+  const ScriptModel other({std::vector<std::string>{"a", "b"}});
   const auto base = load_test_model(folder.path(), "bf16"), candidate = other.load();
   const auto result = compare(*base, *candidate, long_text(), {.context = 100});
   ASSERT_FALSE(result.has_value());

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "engine/sampler.h"
 #include "engine/sequence.h"
 #include "evaluate/perplexity.h"
 #include "support/test_models.h"

@@ -5,7 +5,6 @@
 namespace octavo {
 namespace {
 
-
 bool any_of(char c, std::string_view set) {
   return set.find(c) != std::string_view::npos;
 }

@@ -18,10 +18,9 @@ struct Name {
 constexpr std::array kKinds = {Name<TaskKind>{"multiple_choice", TaskKind::kMultipleChoice},
                                Name<TaskKind>{"continuation", TaskKind::kContinuation},
                                Name<TaskKind>{"generation", TaskKind::kGeneration}};
-constexpr std::array kMatches = {Name<AnswerMatch>{"none", AnswerMatch::kNone},
-                                 Name<AnswerMatch>{"exact", AnswerMatch::kExact},
-                                 Name<AnswerMatch>{"contains", AnswerMatch::kContains},
-                                 Name<AnswerMatch>{"gsm8k", AnswerMatch::kGsm8k}};
+constexpr std::array kMatches = {
+    Name<AnswerMatch>{"none", AnswerMatch::kNone}, Name<AnswerMatch>{"exact", AnswerMatch::kExact},
+    Name<AnswerMatch>{"contains", AnswerMatch::kContains}, Name<AnswerMatch>{"gsm8k", AnswerMatch::kGsm8k}};
 
 template <class T, size_t N>
 Result<T> by_name(const std::array<Name<T>, N>& names, std::string_view key, const std::string& value,
@@ -31,12 +30,14 @@ Result<T> by_name(const std::array<Name<T>, N>& names, std::string_view key, con
     if (row.name == value) return row.value;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  return fail({.what = fmt::format("unknown \"{}\"", key), .where = where, .found = value, .expected = "one of " + known});
+  return fail(
+      {.what = fmt::format("unknown \"{}\"", key), .where = where, .found = value, .expected = "one of " + known});
 }
 
 Result<void> check_keys(const Json& file, const std::string& where) {
-  constexpr std::array<std::string_view, 12> kKeys = {"name",   "kind", "data", "prompt", "choices", "gold",
-                                                      "answer", "delimiter", "match", "chat", "stop", "max_tokens"};
+  constexpr std::array<std::string_view, 12> kKeys = {"name",    "kind", "data",   "prompt",
+                                                      "choices", "gold", "answer", "delimiter",
+                                                      "match",   "chat", "stop",   "max_tokens"};
   for (const auto& [key, value] : file.items()) {
     bool known = false;
     for (const std::string_view name : kKeys) known = known || name == key;

@@ -46,9 +46,10 @@ std::string few_shot_examples(const Task& task) {
   return text;
 }
 
-Result<std::vector<Json>> read_jsonl(const std::filesystem::path& path) {
-  OCTAVO_ASSIGN(const std::string text, read_text_file(path));
-  if (text.size() >= 2 && text[0] == '\x1F' && text[1] == '\x8B')
+namespace {
+
+Result<std::vector<Json>> parse_lines(std::string_view text, const std::filesystem::path& path) {
+  if (text.starts_with("\x1F\x8B"))
     return fail({.what = "the file is compressed", .where = path.string(), .remedy = "unpack it with gunzip first"});
   std::vector<Json> lines;
   int64_t number = 0;
@@ -66,6 +67,13 @@ Result<std::vector<Json>> read_jsonl(const std::filesystem::path& path) {
   }
   if (lines.empty()) return fail({.what = "the data has no items", .where = path.string()});
   return lines;
+}
+
+}  // namespace
+
+Result<std::vector<Json>> read_jsonl(const std::filesystem::path& path) {
+  OCTAVO_ASSIGN(const std::string text, read_text_file(path));
+  return parse_lines(text, path);
 }
 
 namespace {
