@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
+#include <numeric>
 
 namespace octavo {
 namespace {
@@ -39,12 +41,16 @@ struct Inbox {
   }
 };
 
+// Room for the longest requests that can be in flight together.
 int64_t kv_tokens(const Model& model, const std::vector<GenerationRequest>& requests) {
-  int64_t longest = 1;
-  for (const GenerationRequest& request : requests)
-    longest = std::max(longest, static_cast<int64_t>(request.prompt.size()) + request.max_tokens);
-  longest = std::min(longest, model.config().context_length()) + 2 * kPageTokens;
-  return longest * static_cast<int64_t>(std::clamp<size_t>(requests.size(), 1, kAtOnce));
+  std::vector<int64_t> lengths;
+  for (const GenerationRequest& request : requests) {
+    const int64_t length = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
+    lengths.push_back(std::min(length, model.config().context_length()) + 2 * kPageTokens);
+  }
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  lengths.resize(std::min(lengths.size(), kAtOnce));
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{2 * kPageTokens});
 }
 
 }  // namespace
