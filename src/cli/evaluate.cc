@@ -1,72 +1,148 @@
-// octavo evaluate: perplexity of a model on a text.
+// octavo evaluate: the flags, and which mode they ask for.
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "base/file.h"
-#include "base/json.h"
 #include "cli/commands.h"
-#include "cli/options.h"
-#include "cli/terminal.h"
-#include "evaluate/perplexity.h"
+#include "cli/evaluate_modes.h"
 
 namespace octavo {
+
+Result<std::string> evaluation_text(const EvaluateFlags& flags) {
+  if (flags.text.empty()) return fail({.what = "no text to evaluate on", .where = "--text", .expected = "a file"});
+  return read_text_file(flags.text);
+}
+
+Result<ModelSpec> model_spec(const EvaluateFlags& flags) {
+  ModelSpec spec{.path = flags.model.model};
+  OCTAVO_TRY(flags.model.machine.apply(spec.options));
+  OCTAVO_ASSIGN(spec.options.plan, flags.model.request());
+  return spec;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<std::vector<int64_t>> parse_numbers(const std::string& text, const std::string& flag) {
+  std::vector<int64_t> numbers;
+  for (const std::string& part : split_list(text)) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size())
+      return fail({.what = "not a list of numbers", .where = flag, .found = text, .expected = "for example 1024,4096"});
+    numbers.push_back(number);
+  }
+  if (numbers.empty()) return fail({.what = "the list is empty", .where = flag, .expected = "for example 1024,4096"});
+  return numbers;
+}
+
+Result<void> write_json_lines(const std::string& path, const std::vector<Json>& lines) {
+  std::string text;
+  for (const Json& line : lines) text += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return write_text_file(path, text);
+}
+
 namespace {
 
 class EvaluateCommand final : public Command {
  public:
   std::string_view name() const override { return "evaluate"; }
   std::string_view group() const override { return "Prove"; }
-  std::string_view summary() const override { return "Perplexity over fixed windows of a text"; }
-  bool wants_json() const override { return output_.json; }
+  std::string_view summary() const override { return "Quality: perplexity, KL divergence against another plan, tasks"; }
+  bool wants_json() const override { return flags_.output.json; }
 
   void declare(Flags& flags) override {
-    model_.declare(flags);
-    flags.option("text", text_, "The text file (UTF-8)");
-    flags.option("context", options_.context, "Tokens of a window");
-    flags.option("windows", options_.windows, "Number of windows (0: all of the text)");
-    output_.declare(flags);
+    EvaluateFlags& f = flags_;
+    f.model.declare(flags);
+    flags.option("text", f.text, "The text file (UTF-8) for perplexity and KL");
+    flags.option("context", f.windows.context, "Tokens of a window");
+    flags.option("windows", f.windows.windows, "Number of windows (0: all of the text)");
+    flags.group("Lock step against a candidate");
+    flags.option("against", f.against, "The candidate: another model (default: MODEL with the flags below)");
+    flags.option("against-quantization", f.against_plan.scheme, "Its scheme");
+    flags.option("against-kv-cache-dtype", f.against_plan.kv_cache_dtype, "Its KV cache");
+    flags.option("against-k-dtype", f.against_plan.k_dtype, "Its keys alone");
+    flags.option("against-v-dtype", f.against_plan.v_dtype, "Its values alone");
+    flags.option("against-ignore", f.against_plan.ignore, "Modules it keeps wide; may be repeated");
+    flags.option("against-override", f.against_overrides, "RULE=SCHEME for the candidate; may be repeated");
+    flags.option("against-isa", f.against_isa, "Its instruction set");
+    flags.flag("error-budget", f.error_budget,
+               "Also lower weights, activations, K and V each alone, and compare the kernels");
+    declare_task(flags);
+    declare_context(flags);
+    flags.group("Options");
+    f.output.declare(flags);
+  }
+
+  void declare_task(Flags& flags) {
+    EvaluateFlags& f = flags_;
+    std::string names;
+    for (const BuiltInTask& row : built_in_tasks()) names += std::string(row.name) + ", ";
+    flags.group("Tasks");
+    flags.option("task", f.task, names + "or the .json file of a set of your own");
+    flags.option("data", f.data, "The task's items (JSONL)");
+    flags.option("limit", f.selection.limit, "Items (0: all)");
+    flags.option("seed", f.selection.seed, "0: the first items; else a sample of --limit items");
+    flags.option("shots", f.shots, "Solved examples before each item (0: none)");
+    flags.option("shots-from", f.shots_from, "Their data (JSONL); the first ones are taken");
+    flags.option("max-tokens", f.max_tokens, "Of a generated answer (0: the task's own; 64 with --answers)");
+    flags.flag("raw", f.raw, "Generation without the chat template");
+    flags.flag("add-special", f.add_special, "With the special tokens that the tokenizer adds (BOS)");
+    flags.option("resume", f.resume, "A file of finished items: written while running, and gone on with");
+    flags.option("items-out", f.items_out, "Write what was measured of each item (JSONL)");
+    flags.option("out", f.out, "Write the generated answers (JSONL; HumanEval's {task_id, completion})");
+  }
+
+  void declare_context(Flags& flags) {
+    EvaluateFlags& f = flags_;
+    flags.group("Long context and the KV cache");
+    flags.flag("needle", f.needle, "Find a fact again, over depths and lengths of --text");
+    flags.option("lengths", f.lengths, "Tokens, comma-separated");
+    flags.option("depths", f.depths, "Per cent, comma-separated");
+    flags.option("tries", f.tries, "Facts per cell");
+    flags.flag("kv-table", f.kv_table, "Perplexity, KL and bytes per token of every KV format");
+    flags.option("contexts", f.contexts, "Windows of the table (default: 1024, 4096 and the model's context)");
+    flags.option("kv-dtypes", f.kv_dtypes, "KV formats for both, comma-separated; K/V apart as fp8_e4m3/bf16");
+    flags.group("Answers");
+    flags.option("answers", f.answers, "Prompts (JSONL: prompt, messages or tokens) to answer greedily; see --out");
+    flags.flag("boundary", f.boundary, "The prompts are inputs at the borders of what a model takes");
+    flags.option("diff", f.diff, "Answers written before, to compare with");
   }
 
   Result<void> run() override {
-    if (text_.empty()) return fail({.what = "no text to evaluate on", .where = "--text", .expected = "a file"});
-    OCTAVO_ASSIGN(const std::string text, read_text_file(text_));
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json));
-    Result<PerplexityResult> measured = fail({});
-    {
-      Progress progress("evaluating", output_.json);
-      measured = perplexity(*model, text, options_, [&](int64_t done, int64_t total, double running) {
-        progress.update(static_cast<double>(done), static_cast<double>(total),
-                        fmt::format("perplexity {:.3f}", running));
-      });
+    const EvaluateFlags& f = flags_;
+    struct Mode {
+      std::string_view flag;
+      bool asked;
+      Result<void> (*run)(const EvaluateFlags&);
+    };
+    const Mode modes[] = {{"--against", f.compares() || f.error_budget, evaluate_against},
+                          {"--task", !f.task.empty(), evaluate_task},
+                          {"--needle", f.needle, evaluate_needle},
+                          {"--kv-table", f.kv_table, evaluate_kv_table},
+                          {"--answers", !f.answers.empty() || f.boundary, evaluate_answers}};
+    const Mode* chosen = nullptr;
+    for (const Mode& mode : modes) {
+      if (!mode.asked) continue;
+      if (chosen != nullptr)
+        return fail({.what = "one evaluation at a time",
+                     .where = fmt::format("{}, {}", chosen->flag, mode.flag),
+                     .remedy = "leave one of them out"});
+      chosen = &mode;
     }
-    OCTAVO_ASSIGN(const PerplexityResult result, std::move(measured));
-    const double rate = static_cast<double>(result.windows * options_.context) / result.seconds;
-    if (output_.json) {
-      const Json out = {{"perplexity", result.perplexity},
-                        {"nll", result.nll},
-                        {"nll_standard_error", result.nll_standard_error},
-                        {"tokens_scored", result.tokens_scored},
-                        {"tokens", result.tokens},
-                        {"windows", result.windows},
-                        {"context", options_.context},
-                        {"seconds", result.seconds},
-                        {"tokens_per_second", rate},
-                        {"scheme", model->plan().scheme},
-                        {"isa", isa_name(model->isa())}};
-      fmt::print("{}\n", out.dump(2));
-      return {};
-    }
-    fmt::print(
-        "perplexity {:.4f} (mean NLL {:.5f} ± {:.5f}) over {} tokens in {} windows of {}; {:.1f} s, {:.0f} tok/s\n",
-        result.perplexity, result.nll, result.nll_standard_error, result.tokens_scored, result.windows,
-        options_.context, result.seconds, rate);
-    return {};
+    return chosen == nullptr ? evaluate_perplexity(f) : chosen->run(f);
   }
 
  private:
-  ModelFlags model_;
-  OutputOptions output_;
-  PerplexityOptions options_;
-  std::string text_;
+  EvaluateFlags flags_;
 };
 
 }  // namespace

@@ -40,7 +40,11 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
   const auto start = std::chrono::steady_clock::now();
   OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   auto model = std::unique_ptr<Model>(new Model(std::move(checkpoint)));
-  OCTAVO_ASSIGN(model->plan_, resolve_plan(model->checkpoint_, options.plan));
+  if (options.exact_plan) {
+    model->plan_ = *options.exact_plan;
+  } else {
+    OCTAVO_ASSIGN(model->plan_, resolve_plan(model->checkpoint_, options.plan));
+  }
   model->isa_ = options.isa.value_or(best_isa());
   if (!isa_available(model->isa_))
     return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(model->isa_)),

@@ -21,9 +21,10 @@ namespace octavo {
 
 struct ModelOptions {
   PlanRequest plan;
-  int threads = 0;         // 0: all cores this process may use
-  std::optional<Isa> isa;  // none: the fastest of this machine
-  bool text = true;        // also load tokenizer and chat template
+  std::optional<PrecisionPlan> exact_plan;  // this one, for this checkpoint's modules, instead of what `plan` asks for
+  int threads = 0;                          // 0: all cores this process may use
+  std::optional<Isa> isa;                   // none: the fastest of this machine
+  bool text = true;                         // also load tokenizer and chat template
 };
 
 class Model {

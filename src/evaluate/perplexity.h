@@ -22,8 +22,19 @@ struct PerplexityResult {
   double seconds = 0;
 };
 
-// The text's tokens (no special tokens added) are cut into windows of `context` tokens, the last short one dropped;
-// each window starts from an empty cache; every token but a window's first is scored; exp of the mean negative
+// A text's tokens (no special tokens added) cut into windows of `context` tokens, the last short one dropped.
+struct TextWindows {
+  std::vector<TokenId> tokens;
+  int64_t context = 0, count = 0;
+
+  std::span<const TokenId> window(int64_t i) const {
+    return std::span(tokens).subspan(static_cast<size_t>(i * context), static_cast<size_t>(context));
+  }
+};
+// Error: a context that the model does not have, a text shorter than one window.
+Result<TextWindows> cut_windows(const Model& model, std::string_view text, const PerplexityOptions& options);
+
+// Each window starts from an empty cache; every token but a window's first is scored; exp of the mean negative
 // log-likelihood over all.
 Result<PerplexityResult> perplexity(
     Model& model, std::string_view text, const PerplexityOptions& options,
@@ -31,5 +42,11 @@ Result<PerplexityResult> perplexity(
 
 // -log softmax(logits)[target]
 double negative_log_likelihood(std::span<const float> logits, TokenId target);
+
+// Mean of values and the standard error of that mean (0 for fewer than two).
+struct MeanError {
+  double mean = 0, standard_error = 0;
+};
+MeanError mean_error(std::span<const double> values);
 
 }  // namespace octavo

@@ -199,6 +199,97 @@ class Inspect(Case):
         self.assertIn("avx512", run("bench", self.model, "--isa", "mmx", code=1).stderr)
 
 
+def byte_tokenizer(size):
+    """tokenizer.json whose ids 0 to 255 are the bytes, filled up to `size` with unused names."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    shifted = iter(range(256, 512))
+    vocab = {chr(b if b in plain else next(shifted)): b for b in range(256)}
+    vocab |= {f"<unused{i}>": i for i in range(256, size)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": byte_level,
+            "post_processor": None, "decoder": byte_level, "model": {"type": "BPE", "vocab": vocab, "merges": []}}
+
+
+class Evaluate(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = self.copy_model()
+        (self.model / "tokenizer.json").write_text(json.dumps(byte_tokenizer(320)))
+        self.text = self.folder / "text.txt"
+        self.text.write_text("".join(chr(97 + i * i % 26) for i in range(700)))
+        self.data = self.folder / "items.jsonl"
+        self.data.write_text("".join(
+            json.dumps({"query": f"Question: {i}?", "choices": ["one", "two or more"], "gold": i % 2}) + "\n"
+            for i in range(400)))
+
+    def test_against_a_plan_and_its_budget(self):
+        flags = ["evaluate", self.model, "--text", self.text, "--context", "64", "--windows", "3"]
+        out = json.loads(run(*flags, "--quantization", "bf16", "--against-quantization", "fp8", "--error-budget",
+                             "--json").stdout)
+        for key in ("mean", "median", "p99", "p99.9", "max"):
+            self.assertGreater(out["kl"][key], 0)
+        self.assertEqual([row["part"] for row in out["error_budget"]],
+                         ["weights", "activations", "weights and activations", "K", "V", "kernels", "all"])
+        self.assertEqual(out["error_budget"][-1]["kl"]["mean"], out["kl"]["mean"])
+        alone = json.loads(run(*flags, "--quantization", "fp8", "--json").stdout)
+        self.assertAlmostEqual(out["candidate_perplexity"], alone["perplexity"], places=6)
+        text = run(*flags, "--quantization", "bf16", "--against-quantization", "fp8", "--error-budget").stdout
+        for word in ("KL(base || candidate)", "Error budget", "weights and activations"):
+            self.assertIn(word, text)
+        other = self.copy_model("other")
+        (other / "tokenizer.json").write_text(json.dumps(byte_tokenizer(320)))
+        same = json.loads(run(*flags, "--against", other, "--json").stdout)
+        self.assertEqual((same["kl"]["max"], same["same_top"]), (0, 1))
+
+    def test_a_task_killed_at_any_moment_goes_on(self):
+        flags = ["evaluate", self.model, "--quantization", "fp8", "--task", "arc_easy", "--data", self.data, "--json"]
+        whole, resumed, log = (self.folder / name for name in ("whole.jsonl", "resumed.jsonl", "log.jsonl"))
+        result = json.loads(run(*flags, "--items-out", whole).stdout)
+        self.assertEqual(result["items"], 400)
+        command = [OCTAVO, *map(str, flags), "--resume", str(log), "--items-out", str(resumed)]
+        for attempt in range(12):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                process.wait(timeout=0.05 + 0.05 * attempt)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self.assertTrue(process.returncode == 0 or not resumed.exists())
+        again = json.loads(run(*command[1:]).stdout)
+        self.assertEqual(again["metrics"], result["metrics"])
+        self.assertEqual(resumed.read_bytes(), whole.read_bytes())
+        refused = run(*command[1:], "--limit", "5", code=1)
+        self.assertIn("--resume", refused.stderr)
+
+    def test_errors_name_the_flag(self):
+        for flags, word in ((["--task", "arc_easy"], "--data"), (["--task", "arc_hard"], "arc_easy"), ([], "--text"),
+                            (["--needle", "--kv-table", "--text", self.text], "--kv-table"),
+                            (["--needle", "--text", self.text, "--lengths", "12k"], "--lengths"),
+                            (["--error-budget", "--text", self.text], "--against"),
+                            (["--kv-table", "--text", self.text, "--kv-dtypes", "fp9"], "fp9"),
+                            (["--task", "arc_easy", "--data", self.data, "--shots", "2"], "--shots-from")):
+            self.assertIn(word, run("evaluate", self.model, *flags, code=1).stderr)
+
+    def test_answers_and_their_diff(self):
+        out = self.folder / "answers.jsonl"
+        run("evaluate", self.model, "--quantization", "bf16", "--boundary", "--max-tokens", "4", "--out", out)
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        self.assertEqual([line["id"] for line in lines if "error" in line], ["empty", "longer than the context"])
+        flags = ["evaluate", self.model, "--boundary", "--max-tokens", "4", "--diff", out]
+        self.assertTrue(all(row["same"] for row in json.loads(run(*flags, "--quantization", "bf16", "--json").stdout)))
+        self.assertIn("answers are the same", run(*flags, "--quantization", "fp8").stdout)
+
+    def test_needle_and_kv_table(self):
+        out = json.loads(run("evaluate", self.model, "--needle", "--text", self.text, "--lengths", "128,256", "--depths",
+                             "0,100", "--kv-dtypes", "bf16,fp8_e4m3", "--json").stdout)
+        self.assertEqual([(grid["kv"], len(grid["cells"])) for grid in out["grids"]], [("bf16", 4), ("fp8_e4m3", 4)])
+        table = json.loads(run("evaluate", self.model, "--kv-table", "--text", self.text, "--contexts", "64", "--windows",
+                               "2", "--json").stdout)
+        self.assertEqual(len(table["rows"]), 8)
+        self.assertTrue(all(row["kl_mean"] > 0 and row["bytes_per_token"] < table["bf16_bytes_per_token"]
+                            for row in table["rows"]))
+
+
 class Bench(Case):
     def test_keys(self):
         out = json.loads(run("bench", self.model, "--quantization", "fp8", "--prompt", "32", "--generate", "4",

@@ -1,0 +1,148 @@
+// octavo evaluate BASE --against CANDIDATE: KL divergence in lock step, and the error budget.
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "cli/evaluate_modes.h"
+#include "cli/terminal.h"
+
+namespace octavo {
+namespace {
+
+// BASE as the command names it, and the candidate: another folder as its checkpoint says, or the same folder with
+// BASE's flags; the --against flags over either.
+struct Pair {
+  ModelSpec base, candidate;
+};
+
+void lay_over(std::string& value, const std::string& asked) {
+  if (!asked.empty()) value = asked;
+}
+
+Result<Pair> pair_of(const EvaluateFlags& flags) {
+  Pair pair;
+  OCTAVO_ASSIGN(pair.base, model_spec(flags));
+  pair.candidate = pair.base;
+  if (!flags.against.empty()) {
+    pair.candidate.path = flags.against;
+    pair.candidate.options.plan = {};
+  }
+  PlanRequest& plan = pair.candidate.options.plan;
+  const PlanRequest& asked = flags.against_plan;
+  lay_over(plan.scheme, asked.scheme);
+  lay_over(plan.kv_cache_dtype, asked.kv_cache_dtype);
+  lay_over(plan.k_dtype, asked.k_dtype);
+  lay_over(plan.v_dtype, asked.v_dtype);
+  if (!asked.ignore.empty()) plan.ignore = asked.ignore;
+  if (!flags.against_overrides.empty()) {
+    OCTAVO_ASSIGN(plan.overrides, parse_overrides(flags.against_overrides));
+  }
+  if (!flags.against_isa.empty()) {
+    OCTAVO_ASSIGN(pair.candidate.options.isa, isa_from_name(flags.against_isa));
+  }
+  return pair;
+}
+
+Json json_of(const CompareResult& r) {
+  return {{"kl",
+           {{"mean", r.kl_mean},
+            {"standard_error", r.kl_standard_error},
+            {"median", r.kl_median},
+            {"p99", r.kl_p99},
+            {"p99.9", r.kl_p999},
+            {"max", r.kl_max},
+            {"max_token", r.kl_max_token}}},
+          {"same_top", r.same_top},
+          {"base_perplexity", r.base_perplexity},
+          {"candidate_perplexity", r.candidate_perplexity},
+          {"perplexity_change", r.perplexity_change()},
+          {"perplexity_change_standard_error", r.perplexity_change_standard_error()},
+          {"nll_difference", r.nll_difference},
+          {"nll_difference_standard_error", r.nll_difference_standard_error},
+          {"tokens_scored", r.tokens_scored},
+          {"windows", r.windows},
+          {"seconds", r.seconds},
+          {"base_seconds", r.base_seconds},
+          {"candidate_seconds", r.candidate_seconds}};
+}
+
+Json json_of(const std::vector<BudgetRow>& rows) {
+  Json out = Json::array();
+  for (const BudgetRow& row : rows) {
+    Json entry = {{"part", row.part}, {"formats", row.formats}};
+    if (row.result) entry.update(json_of(*row.result));
+    if (!row.result) entry["why_not"] = row.why_not;
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+std::string change_text(const CompareResult& r) {
+  return fmt::format("{:+.2f} % ± {:.2f}", 100 * r.perplexity_change(), 100 * r.perplexity_change_standard_error());
+}
+
+void print(const CompareResult& r, int64_t context) {
+  fmt::print("perplexity: base {:.4f}, candidate {:.4f} ({})\n", r.base_perplexity, r.candidate_perplexity,
+             change_text(r));
+  fmt::print("KL(base || candidate), nats: mean {:.5f} ± {:.5f}, median {:.5f}, p99 {:.4f}, p99.9 {:.4f}, max {:.4f}\n",
+             r.kl_mean, r.kl_standard_error, r.kl_median, r.kl_p99, r.kl_p999, r.kl_max);
+  fmt::print("same most likely token: {:.2f} %\n", 100 * r.same_top);
+  fmt::print("{} tokens in {} windows of {}; {:.1f} s ({:.1f} s base, {:.1f} s candidate), {:.0f} tok/s\n",
+             r.tokens_scored, r.windows, context, r.seconds, r.base_seconds, r.candidate_seconds,
+             static_cast<double>(r.windows * context) / r.seconds);
+}
+
+void print(const std::vector<BudgetRow>& rows) {
+  Table table({"lowered alone", "perplexity", "mean KL", "p99 KL", "same top", "formats"});
+  table.align_left(5);
+  for (const BudgetRow& row : rows) {
+    if (!row.result) {
+      table.add({row.part, "", "", "", "", "not measured: " + row.why_not});
+      continue;
+    }
+    const CompareResult& r = *row.result;
+    table.add({row.part, change_text(r), fmt::format("{:.5f}", r.kl_mean), fmt::format("{:.4f}", r.kl_p99),
+               fmt::format("{:.2f} %", 100 * r.same_top), row.formats});
+  }
+  fmt::print("\nError budget\n{}", table.text());
+}
+
+Result<CompareResult> measure(const Pair& pair, const std::string& text, const EvaluateFlags& flags) {
+  Progress progress("comparing", flags.output.json);
+  OCTAVO_ASSIGN(const std::unique_ptr<Model> base, Model::load(pair.base.path, pair.base.options));
+  OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(pair.candidate.path, pair.candidate.options));
+  return compare(*base, *candidate, text, flags.windows, [&](int64_t done, int64_t total, double kl) {
+    progress.update(static_cast<double>(done), static_cast<double>(total), fmt::format("KL {:.5f}", kl));
+  });
+}
+
+}  // namespace
+
+Result<void> evaluate_against(const EvaluateFlags& flags) {
+  if (!flags.compares())
+    return fail({.what = "an error budget needs a candidate",
+                 .where = "--error-budget",
+                 .remedy = "name one with --against or --against-quantization"});
+  OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
+  OCTAVO_ASSIGN(const Pair pair, pair_of(flags));
+  OCTAVO_ASSIGN(const CompareResult result, measure(pair, text, flags));
+  if (!flags.output.json) print(result, flags.windows.context);
+  std::vector<BudgetRow> budget;
+  if (flags.error_budget) {
+    Progress progress("error budget", flags.output.json);
+    OCTAVO_ASSIGN(budget, error_budget(pair.base, pair.candidate, text, flags.windows,
+                                       [&](std::string_view part, int64_t done, int64_t total) {
+                                         progress.update(static_cast<double>(done), static_cast<double>(total), part);
+                                       }));
+  }
+  if (flags.output.json) {
+    Json out = json_of(result);
+    out["context"] = flags.windows.context;
+    if (flags.error_budget) out["error_budget"] = json_of(budget);
+    fmt::print("{}\n", out.dump(2));
+  } else if (flags.error_budget) {
+    print(budget);
+  }
+  return {};
+}
+
+}  // namespace octavo

@@ -1,0 +1,170 @@
+#include "evaluate/error_budget.h"
+
+#include <algorithm>
+#include <set>
+
+#include "kernels/linear.h"
+
+namespace octavo {
+namespace {
+
+struct Part {
+  std::string_view name;
+  bool weights, activations, k, v;
+};
+constexpr Part kParts[] = {{"weights", true, false, false, false},
+                           {"activations", false, true, false, false},
+                           {"weights and activations", true, true, false, false},
+                           {"K", false, false, true, false},
+                           {"V", false, false, false, true},
+                           {"all", true, true, true, true}};
+
+// The base's plan with the parts of the candidate's.
+PrecisionPlan mix(const PrecisionPlan& base, const PrecisionPlan& candidate, const Part& part) {
+  PrecisionPlan plan = base;
+  plan.scheme = fmt::format("{} + {}", base.scheme, part.name);
+  for (auto& [module, linear] : plan.linears) {
+    const LinearPlan& lowered = candidate.linear(module);
+    if (part.weights) linear.weight = lowered.weight;
+    if (part.activations) linear.activation = lowered.activation;
+  }
+  for (size_t i = 0; i < plan.kv.size(); ++i) {
+    if (part.k) plan.kv[i].k = candidate.kv[i].k;
+    if (part.v) plan.kv[i].v = candidate.kv[i].v;
+  }
+  return plan;
+}
+
+bool same_formats(const PrecisionPlan& a, const PrecisionPlan& b) {
+  for (const auto& [module, linear] : a.linears) {
+    const LinearPlan& other = b.linear(module);
+    if (linear.weight != other.weight || linear.activation != other.activation) return false;
+  }
+  return std::equal(a.kv.begin(), a.kv.end(), b.kv.begin(), b.kv.end(),
+                    [](const KvPlan& x, const KvPlan& y) { return x.k == y.k && x.v == y.v; });
+}
+
+// "fp8_e4m3 per row", or several, in order of their names.
+std::string describe(const PrecisionPlan& plan, const Part& part) {
+  std::set<std::string> weights, activations, kv;
+  for (const auto& [module, linear] : plan.linears) {
+    if (part.weights) weights.insert(linear.weight.describe());
+    if (part.activations) activations.insert(linear.activation.describe());
+  }
+  for (const KvPlan& layer : plan.kv) {
+    if (part.k) kv.insert("K " + layer.k.describe());
+    if (part.v) kv.insert("V " + layer.v.describe());
+  }
+  std::string text;
+  for (const auto* formats : {&weights, &activations, &kv})
+    for (const std::string& format : *formats)
+      if (text.find(format) == std::string::npos) text += (text.empty() ? "" : ", ") + format;
+  return text;
+}
+
+// Scales that lie beside the candidate's own weights cannot be laid over the base's.
+bool needs_candidate_scales(const PrecisionPlan& plan, const Part& part) {
+  const auto stored = [](const TensorFormat& format) {
+    return format.scaled() && format.scale_time == ScaleTime::kStored;
+  };
+  for (const auto& [module, linear] : plan.linears)
+    if (part.activations && stored(linear.activation)) return true;
+  for (const KvPlan& layer : plan.kv)
+    if ((part.k && stored(layer.k)) || (part.v && stored(layer.v))) return true;
+  return false;
+}
+
+struct Plans {
+  PrecisionPlan base, candidate;
+  std::vector<LinearModule> modules;
+};
+
+Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
+  OCTAVO_ASSIGN(const Checkpoint base_checkpoint, Checkpoint::open(base.path));
+  OCTAVO_ASSIGN(const Checkpoint candidate_checkpoint, Checkpoint::open(candidate.path));
+  Plans plans;
+  OCTAVO_ASSIGN(plans.base, resolve_plan(base_checkpoint, base.options.plan));
+  OCTAVO_ASSIGN(plans.candidate, resolve_plan(candidate_checkpoint, candidate.options.plan));
+  plans.modules = base_checkpoint.config().linear_modules();
+  const bool same_modules =
+      std::equal(plans.base.linears.begin(), plans.base.linears.end(), plans.candidate.linears.begin(),
+                 plans.candidate.linears.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  if (!same_modules || plans.base.kv.size() != plans.candidate.kv.size())
+    return fail({.what = "the models have different layers: an error budget mixes the plans of one architecture",
+                 .where = candidate.path.string(),
+                 .remedy = "leave --error-budget out"});
+  return plans;
+}
+
+using PartProgress = std::function<void(std::string_view, int64_t, int64_t)>;
+
+Result<CompareResult> compare_specs(Model& base, const ModelSpec& spec, std::string_view part, std::string_view text,
+                                    const PerplexityOptions& options, const PartProgress& progress) {
+  OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(spec.path, spec.options));
+  return compare(base, *candidate, text, options, [&](int64_t done, int64_t total, double) {
+    if (progress) progress(part, done, total);
+  });
+}
+
+Result<BudgetRow> measure_part(Model& base, const ModelSpec& candidate, const Plans& plans, const Part& part,
+                               std::string_view text, const PerplexityOptions& options, const PartProgress& progress) {
+  BudgetRow row{.part = std::string(part.name), .formats = describe(plans.candidate, part)};
+  // Everything but the weights can be laid over the base's; with them goes the candidate's checkpoint.
+  ModelSpec spec{part.weights ? candidate.path : base.checkpoint().path(), candidate.options};
+  spec.options.isa = base.isa();
+  spec.options.exact_plan = mix(plans.base, plans.candidate, part);
+  if (!part.weights && needs_candidate_scales(plans.candidate, part)) {
+    row.why_not = "its scales are stored for the candidate's weights";
+    return row;
+  }
+  if (const std::string slow = slow_formats(*spec.options.exact_plan, plans.modules, base.isa()); !slow.empty()) {
+    row.why_not = fmt::format("no fast kernel for {}", slow);
+    return row;
+  }
+  OCTAVO_ASSIGN(row.result, compare_specs(base, spec, part.name, text, options, progress));
+  return row;
+}
+
+}  // namespace
+
+std::string slow_formats(const PrecisionPlan& plan, const std::vector<LinearModule>& modules, Isa isa) {
+  if (isa == Isa::kReference) return {};
+  for (const LinearModule& module : modules) {
+    const LinearPlan& linear = plan.linear(module.name);
+    const LinearKey key{linear.weight, linear.activation, module.rows, module.cols};
+    if (choose_linear(key, isa).isa == Isa::kReference)
+      return fmt::format("{} weights with {} activations", linear.weight.describe(), linear.activation.describe());
+  }
+  return {};
+}
+
+Result<std::vector<BudgetRow>> error_budget(const ModelSpec& base, const ModelSpec& candidate, std::string_view text,
+                                            const PerplexityOptions& options, const PartProgress& progress) {
+  OCTAVO_ASSIGN(const Plans plans, resolve(base, candidate));
+  std::vector<BudgetRow> rows;
+  Isa isa;
+  {
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(base.path, base.options));
+    isa = model->isa();
+    for (const Part& part : kParts) {
+      const bool other_weights = part.weights && base.path != candidate.path;
+      if (!other_weights && same_formats(mix(plans.base, plans.candidate, part), plans.base)) continue;
+      OCTAVO_ASSIGN(BudgetRow row, measure_part(*model, candidate, plans, part, text, options, progress));
+      rows.push_back(std::move(row));
+    }
+  }
+  ModelSpec exact = candidate;
+  exact.options.isa = Isa::kAvx2;
+  const Isa candidate_isa = candidate.options.isa.value_or(isa);
+  BudgetRow kernels{.part = "kernels", .formats = fmt::format("{} against avx2", isa_name(candidate_isa))};
+  if (candidate_isa == Isa::kAvx2) {
+    kernels.why_not = "runs on avx2, whose bits are the reference's";
+  } else {
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(exact.path, exact.options));
+    OCTAVO_ASSIGN(kernels.result, compare_specs(*model, candidate, "kernels", text, options, progress));
+  }
+  rows.insert(rows.end() - (rows.empty() ? 0 : 1), std::move(kernels));
+  return rows;
+}
+
+}  // namespace octavo

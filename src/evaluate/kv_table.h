@@ -1,0 +1,39 @@
+// What each format of the KV cache costs in quality and takes in memory, at several context lengths.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluate/error_budget.h"
+
+namespace octavo {
+
+// "fp8_e4m3": keys and values; "fp8_e4m3/bf16": keys, values.
+struct KvChoice {
+  std::string k, v;
+  std::string name() const { return k == v ? k : k + "/" + v; }
+};
+Result<KvChoice> parse_kv_choice(std::string_view text);
+// `request` with this KV cache.
+PlanRequest with_kv(PlanRequest request, const KvChoice& choice);
+
+struct KvTableOptions {
+  std::vector<KvChoice> choices;
+  std::vector<int64_t> contexts;
+  int64_t windows = 0;  // 0: as many as hold 8192 tokens, at least one
+};
+
+struct KvTableRow {
+  KvChoice choice;
+  int64_t context = 0;
+  double bytes_per_token = 0;
+  CompareResult result;  // against the same weights and activations with a BF16 cache
+};
+
+Result<std::vector<KvTableRow>> kv_table(
+    const ModelSpec& spec, std::string_view text, const KvTableOptions& options,
+    const std::function<void(std::string_view row, int64_t done, int64_t total)>& progress = {});
+
+}  // namespace octavo

@@ -1,0 +1,104 @@
+#include "evaluate/needle.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/random.h"
+
+namespace octavo {
+namespace {
+
+constexpr std::array<std::string_view, 12> kPlaces = {"Lisbon", "Oslo",  "Cairo",  "Lima",    "Quito",  "Hanoi",
+                                                      "Dublin", "Delhi", "Zagreb", "Nairobi", "Prague", "Seoul"};
+
+// The last place at or before `wanted` where a sentence or a line has just ended, within `reach` tokens; else `wanted`.
+size_t sentence_end(const Tokenizer& tokenizer, std::span<const TokenId> tokens, size_t wanted) {
+  constexpr size_t kReach = 64;
+  for (size_t at = wanted; at > 0 && wanted - at < kReach; --at) {
+    const std::string bytes = tokenizer.token_bytes(tokens[at - 1]);
+    if (bytes.ends_with('.') || bytes.ends_with('\n')) return at;
+  }
+  return wanted;
+}
+
+Result<void> check(const Model& model, const NeedleOptions& options) {
+  const int64_t context = model.config().context_length();
+  for (const int64_t length : options.lengths)
+    if (length < 64 || length > context)
+      return fail({.what = "a length is out of range",
+                   .where = "--lengths",
+                   .found = fmt::format("{}", length),
+                   .expected = fmt::format("64 to {}, the model's context", context)});
+  for (const int64_t depth : options.depths)
+    if (depth < 0 || depth > 100)
+      return fail({.what = "a depth is out of range",
+                   .where = "--depths",
+                   .found = fmt::format("{}", depth),
+                   .expected = "0 to 100 per cent"});
+  if (options.tries < 1 || options.tries > 1000)
+    return fail({.what = "the number of tries is out of range", .where = "--tries", .expected = "1 to 1000"});
+  return {};
+}
+
+}  // namespace
+
+Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> haystack, int64_t length, int64_t depth,
+                              std::string_view place, std::string_view number) {
+  const Tokenizer& tokenizer = model.tokenizer();
+  const auto encode = [&](const std::string& text) { return tokenizer.encode(text, false); };
+  const std::vector<TokenId> needle = encode(fmt::format(" The secret number of {} is {}.", place, number));
+  const std::string asked = fmt::format("\n\nThe secret number of {} is", place);
+  const std::vector<TokenId> question = encode(asked), whole = encode(fmt::format("{} {}", asked, number));
+  const int64_t hay = length - static_cast<int64_t>(needle.size() + whole.size());
+  if (hay > static_cast<int64_t>(haystack.size()))
+    return fail({.what = "the text is shorter than the haystack",
+                 .where = "--text",
+                 .found = fmt::format("{} tokens", haystack.size()),
+                 .expected = fmt::format("at least {}", hay),
+                 .remedy = "give a longer text, or smaller --lengths"});
+  if (hay < 1)
+    return fail(
+        {.what = "the length leaves no room for a haystack", .where = "--lengths", .found = fmt::format("{}", length)});
+  const std::span<const TokenId> straw = haystack.first(static_cast<size_t>(hay));
+  const size_t at = sentence_end(tokenizer, straw, static_cast<size_t>(hay * depth / 100));
+  ScoreSpan span;
+  span.tokens.assign(straw.begin(), straw.begin() + static_cast<ptrdiff_t>(at));
+  span.tokens.insert(span.tokens.end(), needle.begin(), needle.end());
+  span.tokens.insert(span.tokens.end(), straw.begin() + static_cast<ptrdiff_t>(at), straw.end());
+  span.tokens.insert(span.tokens.end(), whole.begin(), whole.end());
+  span.scored = static_cast<int64_t>(whole.size()) - static_cast<int64_t>(question.size());
+  if (span.scored < 1) return fail({.what = "the tokenizer merges question and answer", .found = asked});
+  return span;
+}
+
+Result<std::vector<NeedleCell>> needle_grid(Model& model, std::string_view text, const NeedleOptions& options,
+                                            const std::function<void(int64_t, int64_t)>& progress) {
+  OCTAVO_TRY(check(model, options));
+  const std::vector<TokenId> haystack = model.tokenizer().encode(text, false);
+  const auto total = static_cast<int64_t>(options.lengths.size() * options.depths.size());
+  std::vector<NeedleCell> cells;
+  Random random(options.seed);
+  for (const int64_t length : options.lengths) {
+    for (const int64_t depth : options.depths) {
+      std::vector<ScoreSpan> spans;
+      for (int64_t i = 0; i < options.tries; ++i) {
+        const std::string_view place = kPlaces[random.below(kPlaces.size())];
+        const std::string number = fmt::format("{}", 10000 + random.below(90000));
+        OCTAVO_ASSIGN(ScoreSpan span, needle_span(model, haystack, length, depth, place, number));
+        spans.push_back(std::move(span));
+      }
+      OCTAVO_ASSIGN(const std::vector<SpanScore> scores, score_spans(model, spans));
+      NeedleCell cell{.length = length, .depth = depth, .tries = options.tries};
+      for (const SpanScore& score : scores) {
+        cell.found += score.greedy ? 1 : 0;
+        cell.logprob += score.loglikelihood / static_cast<double>(options.tries);
+        cell.worst_rank = std::max(cell.worst_rank, score.worst_rank);
+      }
+      cells.push_back(cell);
+      if (progress) progress(static_cast<int64_t>(cells.size()), total);
+    }
+  }
+  return cells;
+}
+
+}  // namespace octavo
