@@ -67,5 +67,6 @@ struct GgmlType {
   void (*decode)(const std::byte* block, float* out);  // one block
 };
 const GgmlType* find_ggml_type(uint32_t id);  // nullptr: not supported
+std::span<const GgmlType> ggml_k_types();     // those with scales inside their blocks, and of table indices
 
 }  // namespace octavo
