@@ -159,12 +159,14 @@ Result<const Format*> find_format(const std::string& name, const std::string& pa
 }
 
 // Whether the weights are of the format's type; and, where they are not packed, of eight bits.
-Result<void> check_format(const Format& row, const TensorFormat& weight, const Json& group, const std::string& path) {
+Result<void> check_format(const Format& row, const TensorFormat& weight, const std::string& path) {
   const bool is_float = weight.element == ElementType::kE4m3 || weight.element == ElementType::kE2m1;
   const bool type_fits = row.type.empty() || (row.type == "float") == is_float;
   if (type_fits && (row.bits == 0 || row.bits == element_bits(weight.element))) return {};
-  return json_fail("format and weight type disagree", path, "format", json_find(group, "format"),
-                   fmt::format("a format for {}", weight.describe()));
+  return fail({.what = "format and weight type disagree",
+               .where = fmt::format("{}.format", path),
+               .found = fmt::format("{} for {}", row.name, weight.describe()),
+               .expected = "the format that this type and number of bits are stored in"});
 }
 
 Result<ModuleRule> read_group_formats(const Json& group, const std::string& path, const std::string& outer_format) {
@@ -177,7 +179,7 @@ Result<ModuleRule> read_group_formats(const Json& group, const std::string& path
   OCTAVO_ASSIGN(const Format* row, find_format(format, path));
   ModuleRule rule{.quantized = true, .weight = {}, .activation = {}, .reason = "checkpoint", .layout = row->layout};
   OCTAVO_ASSIGN(rule.weight, read_weight_format(*weights, path + ".weights", row->layout));
-  OCTAVO_TRY(check_format(*row, rule.weight, group, path));
+  OCTAVO_TRY(check_format(*row, rule.weight, path));
   const Json* activations = json_find(group, "input_activations");
   OCTAVO_ASSIGN(rule.activation, read_activation_format(activations, path + ".input_activations"));
   if (activations == nullptr) return rule;

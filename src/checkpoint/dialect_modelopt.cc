@@ -36,8 +36,10 @@ const std::vector<Algorithm>& algorithms() {
   return kAlgorithms;
 }
 
-Result<ModuleRule> rule_of(const std::string& name, std::string_view path, const Json& object) {
+// An algorithm by its name, which is written in capitals or not.
+Result<ModuleRule> rule_of(std::string name, std::string_view path, const Json& object) {
   std::string names;
+  for (char& c : name) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   for (const Algorithm& row : algorithms()) {
     if (row.name == name)
       return ModuleRule{.quantized = true,

@@ -1,6 +1,8 @@
 // The quantized matrices of a checkpoint whose architecture may be unknown, found by the names of their tensors.
 #include <fmt/format.h>
 
+#include <cstdint>
+
 #include "checkpoint/dialect.h"
 #include "checkpoint/dialect_tensors.h"
 
@@ -43,7 +45,8 @@ Result<std::vector<LinearModule>> quantized_modules(const Json& config_json, con
     Shape shape = layout == nullptr ? entry.shape : stated_shape(module, tensors);
     const bool matrix = entry.shape.size() == 2 || (layout == &kMxfp4Experts && entry.shape.size() == 4);
     if (shape.empty() && matrix) shape = layout->logical_shape(entry.shape, bits.value_or(4) == 8 ? 8 : 4);
-    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
+    const auto possible = [](int64_t dim) { return dim >= 1 && dim <= INT32_MAX; };
+    if (shape.size() != 2 || !possible(shape[0]) || !possible(shape[1]))
       return fail({.what = "a quantized weight is no matrix",
                    .where = tensor_where(entry),
                    .found = shape_text(entry.shape),

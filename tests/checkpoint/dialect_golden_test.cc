@@ -150,7 +150,7 @@ TEST(DialectMatrices, OfAnyArchitectureDequantizeExactly) {
     const Json json = parse_json(read_text_file(folder / "config.json").value(), "config.json").value();
     const auto tensors = open_safetensors(folder / "model.safetensors").value();
     const auto golden = open_safetensors(folder / "golden.safetensors").value();
-    EXPECT_GE(expect_exact_matrices(json, *tensors, *golden), 2) << name;
+    EXPECT_GE(expect_exact_matrices(json, *tensors, *golden), 1) << name;
   }
 }
 
