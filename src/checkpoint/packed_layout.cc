@@ -20,6 +20,12 @@ int code_in(uint32_t word, int slot, int bits) {
   return static_cast<int>(word >> (slot * bits) & ((1u << bits) - 1));
 }
 
+// Adds an unsigned code to a word that has none at this slot.
+void add_code(std::byte* packed, int64_t word, int slot, int bits, int code) {
+  const uint32_t value = word_at(packed, word) | static_cast<uint32_t>(code) << (slot * bits);
+  std::memcpy(packed + word * 4, &value, 4);
+}
+
 // An unsigned code as two's complement: the offset 2^(bits - 1) is the upper bit flipped.
 void store_signed(std::byte* row, int64_t col, int code, int bits) {
   store_integer(bits == 4 ? ElementType::kInt4 : ElementType::kInt8, row, static_cast<size_t>(col),
@@ -45,6 +51,16 @@ void decode_row_words(const std::byte* packed, int64_t rows, int64_t cols, int b
   const std::byte flip{bits == 4 ? uint8_t{0x88} : uint8_t{0x80}};
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < to; ++i) codes[r * to + i] = packed[r * from + i] ^ flip;
+}
+void encode_row_words(const std::byte* codes, int64_t rows, int64_t cols, int bits, std::byte* packed) {
+  const int64_t to = ceil_div(cols * bits, 32) * 4, from = ceil_div(cols * bits, 8);
+  const std::byte flip{bits == 4 ? uint8_t{0x88} : uint8_t{0x80}};
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < from; ++i) packed[r * to + i] = codes[r * from + i] ^ flip;
+}
+void store_zero_along_out(std::byte* packed, int64_t row, int64_t group, int64_t, int64_t groups, int bits, int zero) {
+  const int64_t in_word = 32 / bits;
+  add_code(packed, row / in_word * groups + group, static_cast<int>(row % in_word), bits, zero);
 }
 int zero_along_out(const std::byte* packed, int64_t row, int64_t group, int64_t, int64_t groups, int bits) {
   const int64_t in_word = 32 / bits;
@@ -94,6 +110,19 @@ void decode_gptq(const std::byte* packed, int64_t rows, int64_t cols, int bits, 
         store_signed(codes + r * row_bytes, c, code_in(value, static_cast<int>(slot), bits), bits);
     }
 }
+void encode_gptq(const std::byte* codes, int64_t rows, int64_t cols, int bits, std::byte* packed) {
+  const int64_t in_word = 32 / bits, row_bytes = ceil_div(cols * bits, 8);
+  const ElementType element = bits == 4 ? ElementType::kInt4 : ElementType::kInt8;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) {
+      const int code = static_cast<int>(load_element(element, codes + r * row_bytes, static_cast<size_t>(c)));
+      add_code(packed, c / in_word * rows + r, static_cast<int>(c % in_word), bits, code + (1 << (bits - 1)));
+    }
+}
+void store_gptq_zero(std::byte* packed, int64_t row, int64_t group, int64_t rows, int64_t, int bits, int zero) {
+  const int64_t in_word = 32 / bits, words = ceil_div(rows, in_word);
+  add_code(packed, group * words + row / in_word, static_cast<int>(row % in_word), bits, zero);
+}
 int gptq_zero(const std::byte* packed, int64_t row, int64_t group, int64_t rows, int64_t, int bits) {
   const int64_t in_word = 32 / bits, words = ceil_div(rows, in_word);
   return code_in(word_at(packed, group * words + row / in_word), static_cast<int>(row % in_word), bits);
@@ -138,7 +167,9 @@ const PackedLayout kWordsAlongRows{.name = "words along the rows",
                                    .zeros_shape = zeros_along_out,
                                    .logical_shape = row_words_logical,
                                    .decode = decode_row_words,
-                                   .zero = zero_along_out};
+                                   .zero = zero_along_out,
+                                   .encode = encode_row_words,
+                                   .store_zero = store_zero_along_out};
 const PackedLayout kNvfp4Divisor{.name = "NVFP4 under a divisor",
                                  .weight = ".weight_packed",
                                  .scale = ".weight_scale",
@@ -183,7 +214,9 @@ const PackedLayout kGptqWords{.name = "GPTQ words",
                               .zeros_shape = gptq_zeros,
                               .logical_shape = gptq_logical,
                               .decode = decode_gptq,
-                              .zero = gptq_zero};
+                              .zero = gptq_zero,
+                              .encode = encode_gptq,
+                              .store_zero = store_gptq_zero};
 const PackedLayout kAwqWords{.name = "AWQ words",
                              .weight = ".qweight",
                              .scale = ".scales",

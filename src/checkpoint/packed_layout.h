@@ -29,6 +29,10 @@ struct PackedLayout {
   void (*decode)(const std::byte* packed, int64_t rows, int64_t cols, int bits, std::byte* codes);
   // The stored zero point (unsigned) of a row and group.
   int (*zero)(const std::byte* packed, int64_t row, int64_t group, int64_t rows, int64_t groups, int bits);
+  // The other way, into zeroed memory; nullptr: Octavo does not write this layout, or there is nothing to change.
+  void (*encode)(const std::byte* codes, int64_t rows, int64_t cols, int bits, std::byte* packed) = nullptr;
+  void (*store_zero)(std::byte* packed, int64_t row, int64_t group, int64_t rows, int64_t groups, int bits,
+                     int zero) = nullptr;
 };
 
 extern const PackedLayout kWordsAlongRows;   // compressed-tensors pack-quantized
