@@ -17,6 +17,7 @@ std::string fp8_refuses(const LinearPlan& plan) {
   const TensorFormat &w = plan.weight, &a = plan.activation;
   if (w.element != ElementType::kE4m3) return "its weights are E4M3";
   if (w.granularity == Granularity::kRow) return "it has scales per block or per tensor, not per channel";
+  if (w.grouped() && w.block_rows == 1) return "its blocks have more than one row";
   if (a.element != ElementType::kE4m3) return "its activations are E4M3";
   if (a.scale_time != ScaleTime::kDynamic) return "static activation scales are not written";
   if (w.granularity == Granularity::kTensor) {
