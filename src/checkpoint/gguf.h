@@ -37,6 +37,7 @@ class Gguf {
   std::optional<double> number(std::string_view key) const;
   const std::vector<std::string>* texts(std::string_view key) const;
   const std::vector<int64_t>* integers(std::string_view key) const;
+  const std::vector<double>* numbers(std::string_view key) const;
   const std::filesystem::path& path() const;
 
   struct Tensor {

@@ -48,8 +48,8 @@ std::string write_tokenizer_json(const TokenizerSpec& spec) {
   out += "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": ";
   out += options.unk ? quoted(vocabulary.piece(*options.unk)) : "null";
   out += ",\n    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n";
-  out += fmt::format("    \"fuse_unk\": {},\n    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n",
-                     options.fuse_unk, options.ignore_merges);
+  out += fmt::format("    \"fuse_unk\": {},\n    \"byte_fallback\": {},\n    \"ignore_merges\": {},\n",
+                     options.fuse_unk, options.byte_fallback, options.ignore_merges);
   out += "    \"vocab\": {";
   const char* separator = "\n";
   for (size_t i = 0; i < vocabulary.size(); ++i) {
