@@ -1,5 +1,5 @@
-// quantization_config of any kind, against a tiny model stored wide, as FP8 and as INT8: it is refused with words, or
-// every linear layer and KV scale can be read. Shared by the fuzzer and the test that replays its corpus.
+// quantization_config of any kind, against a tiny model stored wide, as FP8, as INT8 and packed: it is refused with
+// words, or every linear layer and KV scale can be read. Shared by the fuzzer and the test that replays its corpus.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +22,10 @@ class TinyTensors final : public TensorReader {
   TinyTensors(const ModelConfig& config, ElementType element) {
     for (const LinearModule& module : config.linear_modules()) {
       const bool head = module.role == Role::kHead;
+      if (element == ElementType::kInt4 && !head) {
+        add_packed(module);
+        continue;
+      }
       add(module.name + ".weight", head ? ElementType::kBf16 : element, {module.rows, module.cols});
       if (head || element == ElementType::kBf16) continue;
       const bool narrow = module.role == Role::kK || module.role == Role::kV;
@@ -48,6 +52,21 @@ class TinyTensors final : public TensorReader {
   TinyTensors(const TinyTensors&) = delete;
 
  private:
+  // Groups of two inputs in the layouts of GPTQ and AWQ; of 16 in bytes, as compressed-tensors has them.
+  void add_packed(const LinearModule& m) {
+    const auto words = [](int64_t n) { return (n + 7) / 8; };
+    const bool awq = m.role == Role::kK || m.role == Role::kUp;
+    add(m.name + ".qweight", ElementType::kInt32, awq ? Shape{m.cols, words(m.rows)} : Shape{words(m.cols), m.rows});
+    add(m.name + ".qzeros", ElementType::kInt32, {(m.cols + 1) / 2, words(m.rows)});
+    add(m.name + ".scales", ElementType::kF16, {(m.cols + 1) / 2, m.rows});
+    if (m.role == Role::kQ) add(m.name + ".g_idx", ElementType::kInt32, {m.cols});
+    const bool words_too = m.role == Role::kV;
+    add(m.name + ".weight_packed", words_too ? ElementType::kInt32 : ElementType::kUint8,
+        {m.rows, words_too ? words(m.cols) : (m.cols + 1) / 2});
+    add(m.name + ".weight_scale", m.role == Role::kO ? ElementType::kUint8 : ElementType::kE4m3,
+        {m.rows, (m.cols + 15) / 16});
+    add(m.name + ".weight_global_scale", ElementType::kF32, {1});
+  }
   void add(const std::string& name, ElementType element, Shape shape) {
     int64_t count = 1;
     for (const int64_t dim : shape) count *= dim;
@@ -78,8 +97,10 @@ inline void read_quantization_config(const uint8_t* data, size_t size) {
   const auto json = parse_json(std::string_view(reinterpret_cast<const char*>(data), size), "config.json");
   if (!json) return;
   static const ModelConfig config = tiny_config();
-  static const TinyTensors kinds[] = {
-      {config, ElementType::kBf16}, {config, ElementType::kE4m3}, {config, ElementType::kInt8}};
+  static const TinyTensors kinds[] = {{config, ElementType::kBf16},
+                                      {config, ElementType::kE4m3},
+                                      {config, ElementType::kInt8},
+                                      {config, ElementType::kInt4}};
   for (const TinyTensors& tensors : kinds) {
     const auto quantization = read_quantization(*json, config, tensors);
     if (!quantization) {

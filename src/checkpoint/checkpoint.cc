@@ -55,15 +55,21 @@ Result<GenerationConfig> read_generation(const std::filesystem::path& folder, co
   return generation;
 }
 
-// ModelOpt may describe its quantization in a file of its own only.
-Result<void> refuse_separate_quantization(const std::filesystem::path& folder, const Json& config) {
-  const std::filesystem::path path = folder / "hf_quant_config.json";
-  if (config.contains("quantization_config") || !std::filesystem::exists(path)) return {};
-  return fail({.what = "quantization dialect is not supported",
-               .where = path.string(),
-               .found = "modelopt",
-               .expected = "fp8 or compressed-tensors, named by quantization_config in config.json",
-               .remedy = "take the unquantized model and quantize it with octavo"});
+// ModelOpt, GPTQ and AWQ may describe their quantization in a file of its own only.
+Result<void> add_separate_quantization(const std::filesystem::path& folder, Json& config) {
+  if (config.contains("quantization_config")) return {};
+  const std::filesystem::path modelopt = folder / "hf_quant_config.json", integers = folder / "quantize_config.json";
+  const bool is_modelopt = std::filesystem::exists(modelopt);
+  if (!is_modelopt && !std::filesystem::exists(integers)) return {};
+  const std::filesystem::path& path = is_modelopt ? modelopt : integers;
+  OCTAVO_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  OCTAVO_ASSIGN(Json quantization, parse_config_json(text, path.string()));
+  if (is_modelopt) quantization = quantization.value("quantization", Json::object());
+  if (!quantization.is_object())
+    return fail({.what = "wrong type", .where = path.string(), .expected = "an object under \"quantization\""});
+  if (!quantization.contains("quant_method")) quantization["quant_method"] = is_modelopt ? "modelopt" : "gptq";
+  config["quantization_config"] = std::move(quantization);
+  return {};
 }
 
 Error no_model(const std::filesystem::path& path) {
@@ -104,7 +110,7 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
     OCTAVO_ASSIGN(const std::string text, read_text_file(config_path, kMaxConfigBytes));
     OCTAVO_ASSIGN(state.config, parse_model_config(text, config_path.string()));
     OCTAVO_ASSIGN(config_json, parse_config_json(text, config_path.string()));
-    OCTAVO_TRY(refuse_separate_quantization(path, config_json));
+    OCTAVO_TRY(add_separate_quantization(path, config_json));
     OCTAVO_ASSIGN(state.generation, read_generation(path, state.config));
     OCTAVO_ASSIGN(state.tensors, open_safetensors(path));
   }

@@ -46,12 +46,19 @@ struct StoredLinear {
   const TensorEntry* entry = nullptr;  // the weight tensor
   TensorFormat format;                 // element and scale grid; plain for BF16, F16, F32 and dequantized GGUF blocks
   int64_t rows = 0, cols = 0;
-  std::vector<float> scales;               // grid widened to FP32 [format.scale_rows(rows), format.scale_cols(cols)]
-  std::optional<float> input_scale;        // static activation scale
-  std::optional<std::vector<float>> bias;  // [rows]
+  std::vector<float> scales;  // grid widened to FP32 [format.scale_rows(rows), format.scale_cols(cols)]
+  std::vector<float> zeros;   // zero points of the same grid
+  OuterScale outer;           // format.outer() only
+  std::shared_ptr<const AlignedBytes> decoded;  // codes in Octavo's order, where the dialect packs them another way
+  std::optional<float> input_scale;             // static activation scale
+  std::optional<std::vector<float>> bias;       // [rows]
 
-  // The codes in place; only where entry->plain is set.
-  MatrixView view() const { return {format, rows, cols, entry->plain->data.data(), scales.data()}; }
+  // Whether there are codes to look at: else rows come through TensorReader::read_f32.
+  bool in_place() const { return decoded != nullptr || entry->plain.has_value(); }
+  MatrixView view() const {
+    return {format,        rows,         cols, decoded ? decoded->data() : entry->plain->data.data(),
+            scales.data(), zeros.data(), outer};
+  }
 };
 
 struct KvScales {

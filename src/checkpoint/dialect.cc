@@ -13,8 +13,19 @@
 namespace octavo {
 namespace {
 
+// A dialect by its quant_method. A method that contains `name` is read by the first such row.
+struct Dialect {
+  std::string_view name;
+  Result<DialectRules> (*read)(const Json& config, const std::vector<LinearModule>& modules,
+                               const TensorReader& tensors);
+};
+constexpr Dialect kDialects[] = {
+    {"fp8", read_fp8_rules},           {"compressed-tensors", read_compressed_tensors_rules},
+    {"modelopt", read_modelopt_rules}, {"gptq", read_gptq_rules},
+    {"awq", read_awq_rules},           {"mxfp4", read_mxfp4_rules},
+};
 constexpr std::string_view kSupported =
-    "fp8, compressed-tensors (float-, naive- or int-quantized, eight bits), or a model without quantization_config";
+    "fp8, compressed-tensors, modelopt, gptq, awq, mxfp4, or a model without quantization_config";
 
 // quantization_config in any of its places; nullptr when there is none.
 const Json* find_config(const Json& config) {
@@ -50,8 +61,9 @@ Result<DialectRules> read_rules(const Json& config_json, const std::vector<Linea
     return none;
   }
   OCTAVO_ASSIGN(const std::string name, dialect_name(*config));
-  if (name == "fp8") return read_fp8_rules(*config, modules, tensors);
-  if (name == "compressed-tensors") return read_compressed_tensors_rules(*config, modules, tensors);
+  for (const Dialect& dialect : kDialects)
+    if (name == dialect.name || (dialect.name == "modelopt" && name.starts_with("modelopt_")))
+      return dialect.read(*config, modules, tensors);
   const std::string algorithm =
       json_text(*config, "quant_algo", "quantization_config").value_or(std::nullopt).value_or("");
   return fail({.what = "quantization dialect is not supported",
@@ -78,15 +90,26 @@ void note_wide_types(const std::vector<LinearModule>& modules, const ModelConfig
 
 Result<StoredQuantization> read_quantization(const Json& config_json, const ModelConfig& config,
                                              const TensorReader& tensors) {
-  const std::vector<LinearModule> modules = config.linear_modules();
+  return read_quantization(config_json, config.linear_modules(), config, tensors);
+}
+
+Result<StoredQuantization> read_quantization(const Json& config_json, const std::vector<LinearModule>& modules,
+                                             const ModelConfig& config, const TensorReader& tensors) {
   OCTAVO_ASSIGN(DialectRules rules, read_rules(config_json, modules, tensors));
-  StoredQuantization quantization{.dialect = rules.dialect, .plan = {}};
+  StoredQuantization quantization{.dialect = rules.dialect, .plan = {}, .packed = {}};
   PrecisionPlan& plan = quantization.plan;
   plan.scheme = "checkpoint";
   plan.notes = std::move(rules.notes);
   for (size_t i = 0; i < modules.size(); ++i) {
-    OCTAVO_ASSIGN(LinearPlan linear,
-                  resolve_linear(modules[i], rules.modules[i], rules.dialect, config, tensors, plan.notes));
+    const ModuleRule& rule = rules.modules[i];
+    LinearPlan linear;
+    if (const TensorEntry* packed = find_packed_weight(modules[i], rule, tensors)) {
+      OCTAVO_ASSIGN(PackedWeight weight, check_packed(modules[i], rule, *packed, tensors));
+      linear = weight.plan;
+      quantization.packed.insert_or_assign(modules[i].name, std::move(weight));
+    } else {
+      OCTAVO_ASSIGN(linear, resolve_linear(modules[i], rule, rules.dialect, config, tensors, plan.notes));
+    }
     plan.linears.insert_or_assign(modules[i].name, std::move(linear));
   }
   if (rules.dialect == "none") note_wide_types(modules, config, tensors, plan.notes);

@@ -1,5 +1,5 @@
-// The "compressed-tensors" dialect (llm-compressor), of which the uncompressed eight-bit formats are read: float-,
-// naive- and int-quantized. Each module takes the first group that names it, else the group of class "Linear".
+// The "compressed-tensors" dialect (llm-compressor): a table of its formats. Each module takes the first group that
+// names it, else the group of class "Linear".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,22 @@
 namespace octavo {
 namespace {
 
-constexpr std::string_view kFormats = "float-quantized, naive-quantized or int-quantized";
+// A format: which weights it holds, and how they lie. `bits` and `type` of 0 and "": any of those Octavo has.
+struct Format {
+  std::string_view name;
+  std::string_view type;
+  int bits;
+  const PackedLayout* layout;
+};
+constexpr Format kFormats[] = {
+    {"float-quantized", "float", 8, nullptr},
+    {"naive-quantized", "", 8, nullptr},
+    {"int-quantized", "int", 8, nullptr},
+    {"mxfp8-quantized", "float", 8, nullptr},
+    {"pack-quantized", "int", 0, &kWordsAlongRows},
+    {"nvfp4-pack-quantized", "float", 4, &kNvfp4Divisor},
+    {"mxfp4-pack-quantized", "float", 4, &kMxfp4Bytes},
+};
 
 // A target or ignore entry, and whether it matched something.
 struct Target {
@@ -28,29 +43,33 @@ struct Group {
 
 struct Args {
   std::string type, strategy;
-  bool dynamic = false;
+  int64_t bits = 8;
+  bool dynamic = false, symmetric = true, exponents = false;  // exponents: the scales are powers of two
   int64_t group_size = -1;
   std::optional<std::pair<int, int>> block;
 };
 
-// QuantizationArgs: eight bits, symmetric. The strategy is inferred where it is absent.
+// QuantizationArgs: four or eight bits. The strategy is inferred where it is absent.
 Result<Args> read_args(const Json& object, const std::string& path) {
   Args args;
   if (!object.is_object()) return json_fail("wrong type in config.json", path, "", &object, "an object");
   OCTAVO_ASSIGN(const auto bits, json_integer(object, "num_bits", path));
-  if (bits.value_or(8) != 8)
-    return json_fail("number of bits is not supported", path, "num_bits", json_find(object, "num_bits"), "8");
+  args.bits = bits.value_or(8);
+  if (args.bits != 8 && args.bits != 4)
+    return json_fail("number of bits is not supported", path, "num_bits", json_find(object, "num_bits"), "4 or 8");
   OCTAVO_ASSIGN(const auto type, json_text(object, "type", path));
   args.type = type.value_or("int");
   if (args.type != "float" && args.type != "int")
     return json_fail("unknown type", path, "type", json_find(object, "type"), "float or int");
   OCTAVO_ASSIGN(const auto symmetric, json_bool(object, "symmetric", path));
-  if (!symmetric.value_or(true))
-    return json_fail("zero points are not supported", path, "symmetric", json_find(object, "symmetric"), "true");
+  args.symmetric = symmetric.value_or(true);
   const Json* dynamic = json_find(object, "dynamic");
-  if (dynamic != nullptr && !dynamic->is_boolean())
-    return json_fail("scale time is not supported", path, "dynamic", dynamic, "true or false");
-  args.dynamic = dynamic != nullptr && dynamic->get<bool>();
+  const bool local = dynamic != nullptr && dynamic->is_string() && dynamic->get_ref<const std::string&>() == "local";
+  if (dynamic != nullptr && !dynamic->is_boolean() && !local)
+    return json_fail("scale time is not supported", path, "dynamic", dynamic, "true, false or \"local\"");
+  args.dynamic = local || (dynamic != nullptr && dynamic->get<bool>());
+  OCTAVO_ASSIGN(const auto scale_type, json_text(object, "scale_dtype", path));
+  args.exponents = scale_type.value_or("") == "torch.uint8";
   OCTAVO_ASSIGN(const auto group_size, json_integer(object, "group_size", path));
   args.group_size = group_size.value_or(0);
   OCTAVO_ASSIGN(args.block, json_block(object, "block_structure", path));
@@ -67,16 +86,38 @@ Result<Args> read_args(const Json& object, const std::string& path) {
 }
 
 ElementType element_of(const Args& args) {
+  if (args.bits == 4) return args.type == "float" ? ElementType::kE2m1 : ElementType::kInt4;
   return args.type == "float" ? ElementType::kE4m3 : ElementType::kInt8;
 }
 
-Result<TensorFormat> read_weight_format(const Json& weights, const std::string& path) {
+bool has_groups(const Args& args) {
+  return (args.strategy == "group" || args.strategy == "tensor_group") && args.group_size > 0 &&
+         args.group_size <= 65536;
+}
+
+// Groups along the inputs, with the scales that the strategy and the layout imply.
+TensorFormat grouped_format(const Args& args) {
+  const ElementType scale = args.exponents                           ? ElementType::kE8m0
+                            : args.strategy == "tensor_group"        ? ElementType::kE4m3
+                            : element_of(args) == ElementType::kE4m3 ? ElementType::kF32
+                                                                     : ElementType::kBf16;
+  return group_format(element_of(args), static_cast<int>(args.group_size), scale, !args.symmetric);
+}
+
+Result<TensorFormat> read_weight_format(const Json& weights, const std::string& path, const PackedLayout* layout) {
   OCTAVO_ASSIGN(const Args args, read_args(weights, path));
+  if (!args.symmetric && (layout == nullptr || layout->zeros.empty()))
+    return json_fail("zero points are not supported", path, "symmetric", json_find(weights, "symmetric"), "true");
   if (args.dynamic)
     return json_fail("weights cannot be dynamic", path, "dynamic", json_find(weights, "dynamic"), "false");
   const ElementType element = element_of(args);
   if (args.strategy == "tensor") return weight_format(tensor_wide_format(element));
-  if (args.strategy == "channel") return weight_format(row_format(element));
+  if (args.strategy == "channel") {
+    TensorFormat format = weight_format(row_format(element));
+    format.zero_points = !args.symmetric;
+    return format;
+  }
+  if (has_groups(args) && (layout != nullptr || args.exponents)) return weight_format(grouped_format(args));
   if (args.strategy == "block" && element == ElementType::kE4m3)
     return weight_format(block_format(element, args.block->first, args.block->second));
   return json_fail("weight strategy is not supported", path, "strategy", json_find(weights, "strategy"),
@@ -86,6 +127,9 @@ Result<TensorFormat> read_weight_format(const Json& weights, const std::string& 
 Result<TensorFormat> read_activation_format(const Json* activations, const std::string& path) {
   if (activations == nullptr) return plain_format(ElementType::kBf16);
   OCTAVO_ASSIGN(const Args args, read_args(*activations, path));
+  if (args.bits == 4) return plain_format(ElementType::kBf16);
+  if (!args.symmetric)
+    return json_fail("zero points are not supported", path, "symmetric", json_find(*activations, "symmetric"), "true");
   const ElementType element = element_of(args);
   if (!args.dynamic) {
     if (args.strategy == "tensor") return weight_format(tensor_wide_format(element));
@@ -94,10 +138,35 @@ Result<TensorFormat> read_activation_format(const Json* activations, const std::
   }
   // One dynamic scale for a whole batch would make a token's result depend on its neighbours: per token instead.
   if (args.strategy == "token" || args.strategy == "tensor") return row_format(element);
-  if (args.strategy == "group" && args.group_size > 0 && args.group_size <= 65536)
-    return block_format(element, 1, static_cast<int>(args.group_size));
+  if (args.strategy == "group" && has_groups(args)) {
+    const ElementType scale = args.exponents ? ElementType::kE8m0 : ElementType::kF32;
+    return group_format(element, static_cast<int>(args.group_size), scale);
+  }
   return json_fail("activation strategy is not supported", path, "strategy", json_find(*activations, "strategy"),
                    "token, tensor, or group with a group_size");
+}
+
+Result<const Format*> find_format(const std::string& name, const std::string& path) {
+  std::string names;
+  for (const Format& row : kFormats) {
+    if (row.name == (name.empty() ? "naive-quantized" : name)) return &row;
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return fail({.what = "compressed-tensors format is not supported",
+               .where = path,
+               .found = name,
+               .expected = "one of " + names});
+}
+
+// Whether the weights are of the format's type; and, where they are not packed, of eight bits.
+Result<void> check_format(const Format& row, const TensorFormat& weight, const std::string& path) {
+  const bool is_float = weight.element == ElementType::kE4m3 || weight.element == ElementType::kE2m1;
+  const bool type_fits = row.type.empty() || (row.type == "float") == is_float;
+  if (type_fits && (row.bits == 0 || row.bits == element_bits(weight.element))) return {};
+  return fail({.what = "format and weight type disagree",
+               .where = fmt::format("{}.format", path),
+               .found = fmt::format("{} for {}", row.name, weight.describe()),
+               .expected = "the format that this type and number of bits are stored in"});
 }
 
 Result<ModuleRule> read_group_formats(const Json& group, const std::string& path, const std::string& outer_format) {
@@ -107,25 +176,17 @@ Result<ModuleRule> read_group_formats(const Json& group, const std::string& path
   if (weights == nullptr)
     return ModuleRule{
         .quantized = false, .weight = {}, .activation = {}, .reason = "checkpoint: group without weights"};
-  const bool known =
-      format.empty() || format == "float-quantized" || format == "naive-quantized" || format == "int-quantized";
-  if (!known)
-    return fail({.what = "compressed-tensors format is not supported",
-                 .where = path,
-                 .found = format,
-                 .expected = std::string(kFormats)});
-  ModuleRule rule{.quantized = true, .weight = {}, .activation = {}, .reason = "checkpoint"};
-  OCTAVO_ASSIGN(rule.weight, read_weight_format(*weights, path + ".weights"));
-  OCTAVO_ASSIGN(rule.activation,
-                read_activation_format(json_find(group, "input_activations"), path + ".input_activations"));
+  OCTAVO_ASSIGN(const Format* row, find_format(format, path));
+  ModuleRule rule{.quantized = true, .weight = {}, .activation = {}, .reason = "checkpoint", .layout = row->layout};
+  OCTAVO_ASSIGN(rule.weight, read_weight_format(*weights, path + ".weights", row->layout));
+  OCTAVO_TRY(check_format(*row, rule.weight, path));
   const Json* activations = json_find(group, "input_activations");
-  if (activations != nullptr && rule.activation.granularity == Granularity::kRow &&
+  OCTAVO_ASSIGN(rule.activation, read_activation_format(activations, path + ".input_activations"));
+  if (activations == nullptr) return rule;
+  if (!rule.activation.scaled()) rule.reason = "checkpoint, activations BF16 instead of four bits";
+  if (rule.activation.granularity == Granularity::kRow &&
       json_text(*activations, "strategy", path).value_or(std::nullopt).value_or("token") == "tensor")
     rule.reason = "checkpoint, dynamic activations per token instead of per tensor";
-  const bool is_float = rule.weight.element == ElementType::kE4m3;
-  if ((format == "float-quantized" && !is_float) || (format == "int-quantized" && is_float))
-    return json_fail("format and weight type disagree", path, "format", json_find(group, "format"),
-                     is_float ? "float-quantized" : "int-quantized");
   return rule;
 }
 

@@ -82,7 +82,9 @@ Result<void> read_quantized(const LinearModule& module, const LinearPlan& plan, 
   OCTAVO_CHECK(scale != nullptr, "{} has no scale", module.name);  // the plan was made from these tensors
   linear.format = plan.weight;
   const int64_t grid = plan.weight.scale_rows(module.rows) * plan.weight.scale_cols(module.cols);
-  OCTAVO_ASSIGN(linear.scales, read_scales(*scale, grid));
+  OCTAVO_ASSIGN(
+      linear.scales,
+      read_scales(*scale, grid, scale->stored_type == "U8" ? std::optional(ElementType::kE8m0) : std::nullopt));
   OCTAVO_CHECK(static_cast<int64_t>(linear.scales.size()) == grid, "{} scales of {}", linear.scales.size(), grid);
   used.insert(scale->name);
   if (const auto zeros = std::count(linear.scales.begin(), linear.scales.end(), 0.0f); zeros > 0)
@@ -107,6 +109,13 @@ Result<void> read_quantized(const LinearModule& module, const LinearPlan& plan, 
 Result<StoredLinear> read_stored_linear(const LinearModule& module, const StoredQuantization& quantization,
                                         const ModelConfig& config, const TensorReader& tensors,
                                         std::set<std::string>& used, std::vector<std::string>& notes) {
+  if (const auto packed = quantization.packed.find(module.name); packed != quantization.packed.end()) {
+    OCTAVO_ASSIGN(StoredLinear linear, read_packed(module, packed->second, tensors, used, notes));
+    if (has_bias(module.role, config)) {
+      OCTAVO_ASSIGN(linear.bias, read_bias(module, tensors, used));
+    }
+    return linear;
+  }
   const LinearPlan& plan = quantization.plan.linear(module.name);
   const TensorEntry* weight = find_weight(module, config, tensors);
   OCTAVO_CHECK(weight != nullptr, "{} has no weight", module.name);  // the plan was made from these tensors

@@ -12,17 +12,26 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/packed_layout.h"
 #include "precision/plan.h"
 
 namespace octavo {
 
 struct ModuleRule {
   bool quantized = false;
-  TensorFormat weight;         // as the config says; the stored scales may turn its scale element into E8M0
-  TensorFormat activation;     // kTensor with kStored: a static input scale
-  bool shape_decides = false;  // per tensor in the config, but per channel where there is one scale per row
-  std::string reason;          // for the plan: "checkpoint", "ignored: lm_head"
+  TensorFormat weight;                   // as the config says; the stored scales may turn its scale element into E8M0
+  TensorFormat activation;               // kTensor with kStored: a static input scale
+  bool shape_decides = false;            // per tensor in the config, but per channel where there is one scale per row
+  std::string reason;                    // for the plan: "checkpoint", "ignored: lm_head"
+  const PackedLayout* layout = nullptr;  // nullptr: the codes lie in MODULE.weight as they are
+  bool zeros_less_one = false;           // GPTQ version 1 stores zero points less one
+  bool shape_groups = false;             // the scale grid's shape says how many columns share a scale
 };
+
+// The rule of a module that a config leaves wide.
+inline ModuleRule ignored_rule(const std::string& entry) {
+  return {.quantized = false, .weight = {}, .activation = {}, .reason = "ignored: " + entry};
+}
 
 struct KvRule {
   ElementType element = ElementType::kE4m3;
@@ -42,7 +51,16 @@ Result<DialectRules> read_fp8_rules(const Json& config, const std::vector<Linear
 Result<DialectRules> read_compressed_tensors_rules(const Json& config, const std::vector<LinearModule>& modules,
                                                    const TensorReader& tensors);
 
-// "kv_cache_scheme" of either dialect: empty when absent or null.
+Result<DialectRules> read_modelopt_rules(const Json& config, const std::vector<LinearModule>& modules,
+                                         const TensorReader& tensors);
+Result<DialectRules> read_gptq_rules(const Json& config, const std::vector<LinearModule>& modules,
+                                     const TensorReader& tensors);
+Result<DialectRules> read_awq_rules(const Json& config, const std::vector<LinearModule>& modules,
+                                    const TensorReader& tensors);
+Result<DialectRules> read_mxfp4_rules(const Json& config, const std::vector<LinearModule>& modules,
+                                      const TensorReader& tensors);
+
+// "kv_cache_scheme" of any dialect: empty when absent or null.
 Result<std::optional<KvRule>> read_kv_cache_scheme(const Json& config);
 
 // --- typed access to JSON objects; `path` names the object in errors: "quantization_config.config_groups.group_0" ---

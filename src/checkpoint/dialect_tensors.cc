@@ -56,6 +56,9 @@ std::string grid_text(const TensorFormat& format, const LinearModule& module) {
 bool grid_fits(const Shape& shape, const TensorFormat& format, const LinearModule& module) {
   const bool one = shape.size() <= 2 && std::all_of(shape.begin(), shape.end(), [](int64_t dim) { return dim == 1; });
   if (format.granularity == Granularity::kTensor) return one;
+  // ModelOpt's blocks: [rows, 1, columns, 1].
+  if (format.grouped() && shape.size() == 4 && shape[1] == 1 && shape[3] == 1)
+    return grid_fits({shape[0], shape[2]}, format, module);
   const int64_t rows = format.scale_rows(module.rows), cols = format.scale_cols(module.cols);
   if (shape == Shape{rows, cols} || (rows == 1 && cols == 1 && one)) return true;
   return format.granularity == Granularity::kRow && shape == Shape{rows};
@@ -63,7 +66,7 @@ bool grid_fits(const Shape& shape, const TensorFormat& format, const LinearModul
 
 bool is_scale_type(ElementType element) {
   return element == ElementType::kF32 || element == ElementType::kBf16 || element == ElementType::kF16 ||
-         element == ElementType::kE8m0;
+         element == ElementType::kE8m0 || element == ElementType::kE4m3;
 }
 
 // The weight's format, its scale grid checked against the tensor.
@@ -87,7 +90,9 @@ Result<TensorFormat> resolve_weight(const LinearModule& module, const ModuleRule
                  .where = tensor_where(*scale),
                  .found = shape_text(scale->shape),
                  .expected = grid_text(rule.weight, module)});
-  if (!scale->plain || !is_scale_type(scale->plain->element))
+  const bool exponents =
+      scale->plain && scale->plain->element == ElementType::kUint8 && format.scale == ElementType::kE8m0;
+  if (!scale->plain || !(is_scale_type(scale->plain->element) || exponents))
     return fail({.what = "scale has an unsupported type",
                  .where = tensor_where(*scale),
                  .found = scale->stored_type,
@@ -114,7 +119,7 @@ std::string tensor_where(const TensorEntry& entry) {
 bool is_wide(const TensorEntry& entry) {
   // Blocks of a GGUF (Q4_1 and the like) are not plain; neither are types that nothing here computes with.
   return entry.stored_type == "F32" || entry.stored_type == "F16" || entry.stored_type == "BF16" ||
-         (!entry.plain && entry.stored_type.starts_with("Q"));
+         (!entry.plain && (entry.stored_type.starts_with("Q") || entry.stored_type.starts_with("IQ")));
 }
 
 const TensorEntry* find_weight(const LinearModule& module, const ModelConfig& config, const TensorReader& tensors) {
@@ -179,7 +184,8 @@ Result<LinearPlan> resolve_linear(const LinearModule& module, const ModuleRule& 
                          "use the config.json that came with these weights");
   if (!rule.quantized) return type_mismatch(*weight, fmt::format("F32, F16 or BF16 ({})", rule.reason));
   if (!weight->plain || weight->plain->element != rule.weight.element)
-    return type_mismatch(*weight, std::string(element_info(rule.weight.element).safetensors));
+    return type_mismatch(*weight, rule.layout != nullptr ? fmt::format("{}{}", module.name, rule.layout->weight)
+                                                         : std::string(element_info(rule.weight.element).safetensors));
   LinearPlan plan{{}, rule.activation, rule.reason};
   OCTAVO_ASSIGN(plan.weight, resolve_weight(module, rule, *weight, dialect, tensors));
   OCTAVO_ASSIGN(const TensorEntry* input_scale, find_one_of(module, input_scale_names(dialect), tensors));
@@ -192,8 +198,9 @@ Result<LinearPlan> resolve_linear(const LinearModule& module, const ModuleRule& 
   return plan;
 }
 
-Result<std::vector<float>> read_scales(const TensorEntry& entry, int64_t limit) {
-  if (!entry.plain || !is_scale_type(entry.plain->element))
+Result<std::vector<float>> read_scales(const TensorEntry& entry, int64_t limit, std::optional<ElementType> as) {
+  const ElementType type = entry.plain ? as.value_or(entry.plain->element) : ElementType::kBool;
+  if (!is_scale_type(type) || element_bits(type) != element_bits(entry.plain->element))
     return fail({.what = "scale has an unsupported type",
                  .where = tensor_where(entry),
                  .found = entry.stored_type,
@@ -206,7 +213,7 @@ Result<std::vector<float>> read_scales(const TensorEntry& entry, int64_t limit) 
                  .expected = limit == 1 ? "one value" : fmt::format("1 to {} values", limit)});
   std::vector<float> scales(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    const float scale = entry.plain->at(i);
+    const float scale = load_element(type, entry.plain->data.data(), static_cast<size_t>(i));
     if (!is_finite(scale) || scale < 0.0f)
       return fail({.what = "scale is not a finite, non-negative number",
                    .where = tensor_where(entry),

@@ -36,7 +36,8 @@ Result<LinearPlan> resolve_linear(const LinearModule& module, const ModuleRule& 
                                   const ModelConfig& config, const TensorReader& tensors,
                                   std::vector<std::string>& notes);
 
-// All values of a scale tensor (at most `limit`, F32, BF16, F16 or F8_E8M0) as FP32. Errors: NaN, infinite, negative.
-Result<std::vector<float>> read_scales(const TensorEntry& entry, int64_t limit);
+// All values of a scale tensor (at most `limit`; F32, BF16, F16, F8_E8M0 or F8_E4M3, or bytes taken `as` one of the
+// last two) as FP32. Errors: NaN, infinite, negative.
+Result<std::vector<float>> read_scales(const TensorEntry& entry, int64_t limit, std::optional<ElementType> as = {});
 
 }  // namespace octavo

@@ -1,4 +1,5 @@
-// The block types of ggml that Octavo decodes, element by element as ggml's own dequantizers do (FP32, no contraction).
+// The simple block types of ggml that Octavo decodes (the others: ggml_k_blocks.cc), element by element as ggml's own
+// dequantizers do (FP32, no contraction).
 #include <cstring>
 
 #include "checkpoint/gguf.h"
@@ -92,6 +93,8 @@ constexpr GgmlType kTypes[] = {
 
 const GgmlType* find_ggml_type(uint32_t id) {
   for (const GgmlType& type : kTypes)
+    if (type.id == id) return &type;
+  for (const GgmlType& type : ggml_k_types())
     if (type.id == id) return &type;
   return nullptr;
 }

@@ -357,6 +357,11 @@ const std::vector<std::string>* Gguf::texts(std::string_view key) const {
   return found == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&found->value);
 }
 
+const std::vector<double>* Gguf::numbers(std::string_view key) const {
+  const GgufValue* found = find(key);
+  return found == nullptr ? nullptr : std::get_if<std::vector<double>>(&found->value);
+}
+
 const std::vector<int64_t>* Gguf::integers(std::string_view key) const {
   const GgufValue* found = find(key);
   return found == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(&found->value);

@@ -37,6 +37,7 @@ class Gguf {
   std::optional<double> number(std::string_view key) const;
   const std::vector<std::string>* texts(std::string_view key) const;
   const std::vector<int64_t>* integers(std::string_view key) const;
+  const std::vector<double>* numbers(std::string_view key) const;
   const std::filesystem::path& path() const;
 
   struct Tensor {
@@ -67,5 +68,6 @@ struct GgmlType {
   void (*decode)(const std::byte* block, float* out);  // one block
 };
 const GgmlType* find_ggml_type(uint32_t id);  // nullptr: not supported
+std::span<const GgmlType> ggml_k_types();     // those with scales inside their blocks, and of table indices
 
 }  // namespace octavo

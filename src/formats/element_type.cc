@@ -139,6 +139,12 @@ void store_element(ElementType type, void* data, size_t i, float value) {
   OCTAVO_CHECK(false, "{} does not hold quantized values", element_name(type));
 }
 
+void store_integer(ElementType type, void* data, size_t i, int code) {
+  if (type == ElementType::kInt4) return store_nibble(data, i, static_cast<uint32_t>(code) & 15u);
+  OCTAVO_CHECK(type == ElementType::kInt8, "{} is not an integer element", element_name(type));
+  store(data, i, static_cast<int8_t>(code));
+}
+
 bool is_nan_element(ElementType type, const void* data, size_t i) {
   return is_nan(load_element(type, data, i));
 }

@@ -52,6 +52,8 @@ inline int element_bits(ElementType type) {
 float load_element(ElementType type, const void* data, size_t i);
 // Stores the nearest code, saturating. Floating-point and INT8/INT4 types only.
 void store_element(ElementType type, void* data, size_t i, float value);
+// Stores an integer code as it is (two's complement; INT4 -8 .. 7, INT8 -128 .. 127).
+void store_integer(ElementType type, void* data, size_t i, int code);
 // Whether the stored code is a NaN.
 bool is_nan_element(ElementType type, const void* data, size_t i);
 

@@ -67,8 +67,9 @@ struct MinifloatEncoder {
 };
 using E4m3Encoder = MinifloatEncoder<3, -6>;
 using E5m2Encoder = MinifloatEncoder<2, -14>;
+using E2m1Encoder = MinifloatEncoder<1, 0>;  // the sign lands in bit 7: nibble() moves it
 
-struct Int8Encoder {
+struct IntegerEncoder {
   static Rounded round(__m256 x, __m256 largest) {
     const __m256 lowest = _mm256_sub_ps(_mm256_setzero_ps(), largest);
     const __m256i value = _mm256_cvtps_epi32(_mm256_max_ps(lowest, _mm256_min_ps(x, largest)));
@@ -88,6 +89,14 @@ float sum_lanes(__m256 v) {
 __m256i pack(const __m256i (&codes)[4]) {
   const __m256i low = _mm256_packus_epi32(codes[0], codes[1]), high = _mm256_packus_epi32(codes[2], codes[3]);
   return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// 32 codes of four bits, one a byte, the sign in bit 3 or 7 -> 16 bytes, the even one in the low nibble.
+__m128i nibbles(__m256i codes) {
+  const __m256i sign = _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(8));
+  const __m256i code = _mm256_and_si256(_mm256_or_si256(codes, sign), _mm256_set1_epi8(15));
+  const __m256i pairs = _mm256_maddubs_epi16(code, _mm256_set1_epi16(0x1001));
+  return _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
 }
 
 // Squares in units of the scale, so that they neither overflow nor vanish; lanes are emptied before they lose digits.
@@ -111,10 +120,18 @@ template <class Source, class Encoder>
   return pack(codes);
 }
 
-// `count` values that share a scale.
-template <class Source, class Encoder>
+template <int kBits>
+[[gnu::always_inline]] inline void store_codes(std::byte* codes, __m256i values) {
+  if constexpr (kBits == 4)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), nibbles(values));
+  else
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), values);
+}
+
+// `count` values that share a scale; the first on a whole byte.
+template <class Source, class Encoder, int kBits>
 RoundingError encode_span(const std::byte* source, int64_t count, float scale, float max, std::byte* codes) {
-  constexpr int64_t kWord = sizeof(typename Source::Word), kFlush = 64 * kStep;
+  constexpr int64_t kWord = sizeof(typename Source::Word), kFlush = 64 * kStep, kPerByte = 8 / kBits;
   const __m256 divisor = _mm256_set1_ps(scale), largest = _mm256_set1_ps(max);
   RoundingError total;
   for (int64_t begin = 0; begin < count; begin += kFlush) {
@@ -122,14 +139,13 @@ RoundingError encode_span(const std::byte* source, int64_t count, float scale, f
     ErrorLanes error;
     int64_t i = begin;
     for (; i + kStep <= end; i += kStep)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + i),
-                          encode_step<Source, Encoder>(source + i * kWord, divisor, largest, error));
+      store_codes<kBits>(codes + i / kPerByte,
+                         encode_step<Source, Encoder>(source + i * kWord, divisor, largest, error));
     if (i < end) {
       std::byte values[kStep * kWord] = {}, bytes[kStep];
       std::memcpy(values, source + i * kWord, static_cast<size_t>((end - i) * kWord));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes),
-                          encode_step<Source, Encoder>(values, divisor, largest, error));
-      std::memcpy(codes + i, bytes, static_cast<size_t>(end - i));
+      store_codes<kBits>(bytes, encode_step<Source, Encoder>(values, divisor, largest, error));
+      std::memcpy(codes + i / kPerByte, bytes, static_cast<size_t>((end - i + kPerByte - 1) / kPerByte));
     }
     total.difference += static_cast<double>(sum_lanes(error.difference));
     total.value += static_cast<double>(sum_lanes(error.value));
@@ -138,36 +154,49 @@ RoundingError encode_span(const std::byte* source, int64_t count, float scale, f
   return {total.difference * unit, total.value * unit};
 }
 
-// Elements without a vector encoder (two in a byte, or wide): the definition itself.
+// Elements without a vector encoder, zero points, groups that end inside a byte: the definition itself.
 template <class Source>
-RoundingError encode_span_slow(const std::byte* source, int64_t count, float scale, ElementType element,
+RoundingError encode_span_slow(const std::byte* source, int64_t count, ScaleAndZero group, const TensorFormat& format,
                                std::byte* row_codes, int64_t first) {
+  const ElementType element = format.element;
   RoundingError error;
   for (int64_t i = 0; i < count; ++i) {
     typename Source::Word bits;
     std::memcpy(&bits, source + i * static_cast<int64_t>(sizeof bits), sizeof bits);
     const float value = Source::widen(bits);
-    store_element(element, row_codes, static_cast<size_t>(first + i), value / scale);
-    const double stored = static_cast<double>(load_element(element, row_codes, static_cast<size_t>(first + i)));
-    const double difference = static_cast<double>(value) - stored * static_cast<double>(scale);
+    if (format.zero_points)
+      store_integer(element, row_codes, static_cast<size_t>(first + i), integer_code(value, group, element));
+    else
+      store_element(element, row_codes, static_cast<size_t>(first + i), value / group.scale);
+    const double stored =
+        static_cast<double>(load_element(element, row_codes, static_cast<size_t>(first + i)) - group.zero);
+    const double difference = static_cast<double>(value) - stored * static_cast<double>(group.scale);
     error += {difference * difference, static_cast<double>(value) * static_cast<double>(value)};
   }
   return error;
 }
 
 template <class Source>
-RoundingError encode_group(const std::byte* source, int64_t count, float scale, ElementType element,
+RoundingError encode_group(const std::byte* source, int64_t count, ScaleAndZero group, const TensorFormat& format,
                            std::byte* row_codes, int64_t first) {
-  const float max = element_info(element).max;
-  switch (element) {
+  const float max = element_info(format.element).max, scale = group.scale;
+  const int bits = element_bits(format.element);
+  if (format.zero_points || first * bits % 8 != 0)
+    return encode_span_slow<Source>(source, count, group, format, row_codes, first);
+  std::byte* codes = row_codes + first * bits / 8;
+  switch (format.element) {
     case ElementType::kE4m3:
-      return encode_span<Source, E4m3Encoder>(source, count, scale, max, row_codes + first);
+      return encode_span<Source, E4m3Encoder, 8>(source, count, scale, max, codes);
     case ElementType::kE5m2:
-      return encode_span<Source, E5m2Encoder>(source, count, scale, max, row_codes + first);
+      return encode_span<Source, E5m2Encoder, 8>(source, count, scale, max, codes);
     case ElementType::kInt8:
-      return encode_span<Source, Int8Encoder>(source, count, scale, max, row_codes + first);
+      return encode_span<Source, IntegerEncoder, 8>(source, count, scale, max, codes);
+    case ElementType::kE2m1:
+      return encode_span<Source, E2m1Encoder, 4>(source, count, scale, max, codes);
+    case ElementType::kInt4:
+      return encode_span<Source, IntegerEncoder, 4>(source, count, scale, max, codes);
     default:
-      return encode_span_slow<Source>(source, count, scale, element, row_codes, first);
+      return encode_span_slow<Source>(source, count, group, format, row_codes, first);
   }
 }
 
@@ -196,10 +225,10 @@ typename Source::Word largest_bits(const std::byte* source, int64_t count) {
 }
 
 // How a format cuts rows into groups.
-struct Grid {
+struct Groups {
   int64_t row_step, col_step, grid_cols;
 
-  Grid(const RowsView& rows, const TensorFormat& format)
+  Groups(const RowsView& rows, const TensorFormat& format)
       : row_step(format.granularity == Granularity::kBlock ? format.block_rows
                  : format.granularity == Granularity::kRow ? 1
                                                            : std::max<int64_t>(rows.rows, 1)),
@@ -209,36 +238,57 @@ struct Grid {
 
 template <class Source>
 void amax_of(const RowsView& rows, const TensorFormat& format, std::span<float> amax) {
-  const Grid grid(rows, format);
+  const Groups groups(rows, format);
   std::vector<typename Source::Word> most(amax.size(), 0);
   for (int64_t r = 0; r < rows.rows; ++r) {
     const std::byte* row = rows.data + r * rows.cols * static_cast<int64_t>(sizeof(typename Source::Word));
-    for (int64_t c = 0, g = r / grid.row_step * grid.grid_cols; c < rows.cols; c += grid.col_step, ++g) {
+    for (int64_t c = 0, g = r / groups.row_step * groups.grid_cols; c < rows.cols; c += groups.col_step, ++g) {
       auto& group = most[static_cast<size_t>(g)];
       group = std::max(group, largest_bits<Source>(row + c * static_cast<int64_t>(sizeof group),
-                                                   std::min(grid.col_step, rows.cols - c)));
+                                                   std::min(groups.col_step, rows.cols - c)));
     }
   }
   for (size_t g = 0; g < amax.size(); ++g) amax[g] = most[g] >= Source::kInfinity ? INFINITY : Source::widen(most[g]);
 }
 
 template <class Source>
-RoundingError encode_all(const RowsView& rows, const TensorFormat& format, std::span<const float> scales,
-                         std::byte* codes) {
-  const Grid grid(rows, format);
+RoundingError encode_all(const RowsView& rows, const TensorFormat& format, const ScaleGrid& grid, std::byte* codes) {
+  const Groups groups(rows, format);
   const int64_t row_bytes = format.element_bytes(1, rows.cols);
   RoundingError error;
   for (int64_t r = 0; r < rows.rows; ++r) {
     const std::byte* row = rows.data + r * rows.cols * static_cast<int64_t>(sizeof(typename Source::Word));
-    for (int64_t c = 0, g = r / grid.row_step * grid.grid_cols; c < rows.cols; c += grid.col_step, ++g) {
-      const float scale = scales[static_cast<size_t>(g)];
-      if (is_nan(scale)) continue;  // codes stay 0
-      error +=
-          encode_group<Source>(row + c * static_cast<int64_t>(sizeof(typename Source::Word)),
-                               std::min(grid.col_step, rows.cols - c), scale, format.element, codes + r * row_bytes, c);
+    for (int64_t c = 0, g = r / groups.row_step * groups.grid_cols; c < rows.cols; c += groups.col_step, ++g) {
+      ScaleAndZero group{grid.scales[static_cast<size_t>(g)],
+                         format.zero_points ? grid.zeros[static_cast<size_t>(g)] : 0.0f};
+      if (is_nan(group.scale)) continue;  // codes stay 0
+      if (format.outer()) group.scale = grid.outer.over(group.scale);
+      error += encode_group<Source>(row + c * static_cast<int64_t>(sizeof(typename Source::Word)),
+                                    std::min(groups.col_step, rows.cols - c), group, format, codes + r * row_bytes, c);
     }
   }
   return error;
+}
+
+// Scales and zero points of formats that have both.
+template <class Source>
+void ranges_to_grid(const RowsView& rows, const TensorFormat& format, const ScaleGrid& grid) {
+  const Groups groups(rows, format);
+  std::vector<float> low(grid.scales.size(), INFINITY), high(grid.scales.size(), -INFINITY);
+  for (int64_t r = 0; r < rows.rows; ++r)
+    for (int64_t c = 0; c < rows.cols; ++c) {
+      typename Source::Word bits;
+      std::memcpy(&bits, rows.data + (r * rows.cols + c) * static_cast<int64_t>(sizeof bits), sizeof bits);
+      const float x = Source::widen(bits);
+      const auto g = static_cast<size_t>(r / groups.row_step * groups.grid_cols + c / groups.col_step);
+      low[g] = is_finite(x) ? std::min(low[g], x) : -INFINITY;
+      high[g] = is_finite(x) ? std::max(high[g], x) : INFINITY;
+    }
+  for (size_t g = 0; g < grid.scales.size(); ++g) {
+    const ScaleAndZero group = scale_from_range(low[g], high[g], format);
+    grid.scales[g] = group.scale;
+    grid.zeros[g] = group.zero;
+  }
 }
 
 // body<Source>() for the type of the rows.
@@ -267,20 +317,40 @@ void group_amax(const RowsView& rows, const TensorFormat& format, std::span<floa
   with_source(rows, [&]<class Source>() { amax_of<Source>(rows, format, amax); });
 }
 
-RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, std::span<const float> scales,
+RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, const ScaleGrid& grid,
                           std::span<std::byte> codes) {
-  check_grid(rows, format, scales.size());
+  check_grid(rows, format, grid.scales.size());
+  OCTAVO_CHECK(!format.zero_points || grid.zeros.size() == grid.scales.size(), "{} zero points", grid.zeros.size());
   const int64_t bytes = format.element_bytes(rows.rows, rows.cols);
   OCTAVO_CHECK(static_cast<int64_t>(codes.size()) == bytes, "{} bytes of codes, {} expected", codes.size(), bytes);
   std::memset(codes.data(), 0, codes.size());
-  return with_source(rows, [&]<class Source>() { return encode_all<Source>(rows, format, scales, codes.data()); });
+  return with_source(rows, [&]<class Source>() { return encode_all<Source>(rows, format, grid, codes.data()); });
+}
+
+RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, const ScaleGrid& grid,
+                            std::span<std::byte> codes) {
+  if (format.zero_points) {
+    check_grid(rows, format, grid.scales.size());
+    OCTAVO_CHECK(grid.zeros.size() == grid.scales.size(), "{} zero points", grid.zeros.size());
+    with_source(rows, [&]<class Source>() { ranges_to_grid<Source>(rows, format, grid); });
+  } else {
+    group_amax(rows, format, grid.scales);
+    for (float& scale : grid.scales) scale = scale_from_amax(scale, format, grid.outer);
+  }
+  return encode_rows(rows, format, grid, codes);
+}
+
+RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, std::span<const float> scales,
+                          std::span<std::byte> codes) {
+  OCTAVO_CHECK(!format.zero_points && !format.outer(), "{} needs more than scales", format.describe());
+  std::vector<float> copy(scales.begin(), scales.end());
+  return encode_rows(rows, format, ScaleGrid{.scales = copy}, codes);
 }
 
 RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, std::span<float> scales,
                             std::span<std::byte> codes) {
-  group_amax(rows, format, scales);
-  for (float& scale : scales) scale = scale_from_amax(scale, format);
-  return encode_rows(rows, format, scales, codes);
+  OCTAVO_CHECK(!format.zero_points && !format.outer(), "{} needs more than scales", format.describe());
+  return quantize_rows(rows, format, ScaleGrid{.scales = scales}, codes);
 }
 
 std::optional<Position> find_non_finite(const RowsView& rows) {

@@ -34,12 +34,25 @@ struct RoundingError {
 // is NaN or infinite.
 void group_amax(const RowsView& rows, const TensorFormat& format, std::span<float> amax);
 
-// Codes [format.element_bytes(rows, cols)] of value / scale under the given scales. A group whose scale is NaN gets
-// codes 0. `format` has scales.
-RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, std::span<const float> scales,
+// The scales of some rows [format.scale_rows(rows), format.scale_cols(cols)], zero points beside them where the format
+// has them, and the outer scale of the whole tensor where it has one (outer_from_amax).
+struct ScaleGrid {
+  std::span<float> scales, zeros = {};
+  OuterScale outer = {};
+};
+
+// Codes [format.element_bytes(rows, cols)] of the values under the given scales. A group whose scale is NaN gets codes
+// 0. `format` has scales.
+RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, const ScaleGrid& grid,
                           std::span<std::byte> codes);
 
-// Both: scales from each group's amax, and the codes.
+// Both: scales and zero points from each group's values, and the codes.
+RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, const ScaleGrid& grid,
+                            std::span<std::byte> codes);
+
+// The same for formats whose only parameters are scales.
+RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, std::span<const float> scales,
+                          std::span<std::byte> codes);
 RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, std::span<float> scales,
                             std::span<std::byte> codes);
 

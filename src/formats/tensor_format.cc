@@ -41,7 +41,9 @@ int64_t TensorFormat::element_bytes(int64_t rows, int64_t cols) const {
 }
 
 int64_t TensorFormat::scale_bytes(int64_t rows, int64_t cols) const {
-  return scale_rows(rows) * scale_cols(cols) * element_bits(scale) / 8;
+  const int64_t grid = scale_rows(rows) * scale_cols(cols);
+  const int64_t zeros = zero_points ? ceil_div(grid * element_bits(element), 8) : 0;
+  return grid * element_bits(scale) / 8 + zeros + (outer() ? 4 : 0);
 }
 
 std::string TensorFormat::describe() const {
@@ -60,6 +62,7 @@ std::string TensorFormat::describe() const {
       break;
   }
   if (scale != ElementType::kF32) text += fmt::format(", {} scales", element_name(scale));
+  if (zero_points) text += ", zero points";
   return text;
 }
 
@@ -78,6 +81,12 @@ TensorFormat tensor_wide_format(ElementType element) {
 TensorFormat block_format(ElementType element, int rows, int cols, ElementType scale) {
   return {
       .element = element, .granularity = Granularity::kBlock, .block_rows = rows, .block_cols = cols, .scale = scale};
+}
+
+TensorFormat group_format(ElementType element, int cols, ElementType scale, bool zero_points) {
+  TensorFormat format = block_format(element, 1, cols, scale);
+  format.zero_points = zero_points;
+  return format;
 }
 
 }  // namespace octavo

@@ -1,4 +1,5 @@
-// TensorFormat: how numbers become a tensor: the element, and which elements share a scale. Value = element x scale.
+// TensorFormat: how numbers become a tensor: the element, and which elements share a scale. Value = element x scale;
+// with zero points (element - zero) x scale.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +31,22 @@ struct TensorFormat {
   ElementType element = ElementType::kF32;
   Granularity granularity = Granularity::kNone;
   int block_rows = 0, block_cols = 0;          // kBlock only; {1, 128} for activations, {128, 128} for weights
-  ElementType scale = ElementType::kF32;       // kF32, or kE8m0: a power of two, rounded up
+  ElementType scale = ElementType::kF32;       // kF32, kBf16, kF16; kE8m0: a power of two; kE4m3: see outer()
   ScaleTime scale_time = ScaleTime::kDynamic;  // weights: kStored
+  bool zero_points = false;                    // integer elements: a zero point beside each scale
 
   bool operator==(const TensorFormat&) const = default;
 
   bool scaled() const { return granularity != Granularity::kNone; }
+  // E4M3 scales are too narrow to stand alone: one FP32 scale of the whole tensor lies over them (NVFP4).
+  bool outer() const { return scaled() && scale == ElementType::kE4m3; }
+  // Scales change along a row.
+  bool grouped() const { return granularity == Granularity::kBlock; }
   // Shape of the scale grid of a [rows, cols] tensor; {0, 0} without scales.
   int64_t scale_rows(int64_t rows) const;
   int64_t scale_cols(int64_t cols) const;
-  // Bytes of a [rows, cols] tensor: elements (rows padded to whole bytes), and scales as stored in memory (FP32 or
-  // E8M0).
+  // Bytes of a [rows, cols] tensor: elements (rows padded to whole bytes), and its scales, zero points (as wide as the
+  // elements) and outer scale.
   int64_t element_bytes(int64_t rows, int64_t cols) const;
   int64_t scale_bytes(int64_t rows, int64_t cols) const;
 
@@ -53,5 +59,6 @@ TensorFormat plain_format(ElementType element);        // no scales
 TensorFormat row_format(ElementType element);          // weight per channel, activation per token
 TensorFormat tensor_wide_format(ElementType element);  // one scale
 TensorFormat block_format(ElementType element, int rows, int cols, ElementType scale = ElementType::kF32);
+TensorFormat group_format(ElementType element, int cols, ElementType scale, bool zero_points = false);  // {1, cols}
 
 }  // namespace octavo

@@ -2,14 +2,15 @@
 //
 // Order of the sums (docs/semantics.md 4), the same for every M, thread count and row of the FMA family (reference,
 // avx2, avx512), which therefore agree bit for bit:
-//   acc = fma(x[m, k], w[n, k], acc) over k = 0, 1, 2, ... on element values (codes without scales);
-//   neither side grouped along K:  y = acc x (w_scale[n] x x_scale[m])        (a missing scale is 1)
-//   one or both grouped along K:   per group of block_cols columns a chain of its own from 0;
-//                                  total = fma(group, wg x xg, total) in order, where wg, xg are the group's scales (1
-//                                  for the ungrouped side); y = total x (w_scale[n] x x_scale[m]) with the scales of
-//                                  the ungrouped sides (1 for the grouped);
+//   acc = fma(x[m, k], w[n, k], acc) over k = 0, 1, 2, ... on element values (codes without scales, less the zero
+//   point); neither side grouped along K:  y = acc x (w_scale[n] x x_scale[m])        (a missing scale is 1) one or
+//   both grouped along K:   per group of block_cols columns (of the finer side; it divides the other's) a chain
+//                                  of its own from 0; total = fma(group, wg x xg, total) in order, where wg, xg are the
+//                                  scales at these columns (1 for the ungrouped side; of an outer format the grid's,
+//                                  without the outer scale); y = total x (w_whole[n] x x_whole[m]): the scale of an
+//                                  ungrouped side, the outer scale of an outer format, 1 for other grouped sides;
 //   then y = y + bias[n], then y = y + previous output when accumulating; each step rounded on its own.
-// INT8 x INT8: the sum is exact in INT32, converted to FP32, then as above.
+// INT8 x INT8 without zero points: each sum is exact in INT32, converted to FP32, then as above.
 // avx512_bf16 takes two columns per step with the instruction's own rounding; it agrees with itself for every M.
 // A NaN or infinite scale, or a NaN code, makes the outputs it touches NaN.
 #pragma once

@@ -8,7 +8,7 @@
 namespace octavo {
 namespace {
 
-constexpr auto kE4 = ElementType::kE4m3;
+constexpr auto kE4 = ElementType::kE4m3, kE2 = ElementType::kE2m1, kBf16 = ElementType::kBf16;
 
 TensorFormat plain(ElementType element) {
   return plain_format(element);
@@ -33,6 +33,21 @@ const std::vector<Scheme>& table() {
        weight_format(tensor_wide_format(kE4)), row_format(kE4), row_format(kE4)},
       {"int8", "INT8 weights per channel, INT8 activations per token, INT8 KV cache",
        weight_format(row_format(ElementType::kInt8)), row_format(ElementType::kInt8), row_format(ElementType::kInt8)},
+      {"int4", "INT4 weights per group of 128, symmetric; activations and KV cache BF16",
+       weight_format(group_format(ElementType::kInt4, 128, ElementType::kF16)), plain(kBf16), plain(kBf16)},
+      {"int4-g32", "int4 with groups of 32", weight_format(group_format(ElementType::kInt4, 32, ElementType::kF16)),
+       plain(kBf16), plain(kBf16)},
+      {"int4-zp", "int4 with zero points",
+       weight_format(group_format(ElementType::kInt4, 128, ElementType::kF16, true)), plain(kBf16), plain(kBf16)},
+      {"int4-g32-zp", "int4 with groups of 32 and zero points",
+       weight_format(group_format(ElementType::kInt4, 32, ElementType::kF16, true)), plain(kBf16), plain(kBf16)},
+      {"mxfp8", "E4M3 weights and activations with power-of-two scales per group of 32, E4M3 KV cache",
+       weight_format(group_format(kE4, 32, ElementType::kE8m0)), group_format(kE4, 32, ElementType::kE8m0),
+       row_format(kE4)},
+      {"mxfp4", "E2M1 weights with power-of-two scales per group of 32; activations and KV cache BF16",
+       weight_format(group_format(kE2, 32, ElementType::kE8m0)), plain(kBf16), plain(kBf16)},
+      {"nvfp4", "E2M1 weights with E4M3 scales per group of 16 and one scale per tensor; activations and KV cache BF16",
+       weight_format(group_format(kE2, 16, kE4)), plain(kBf16), plain(kBf16)},
   };
   return kSchemes;
 }

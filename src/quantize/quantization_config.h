@@ -14,7 +14,8 @@
 namespace octavo {
 
 // "fp8" for plans of 128x128-like blocks or of one scale per tensor, "compressed-tensors" for everything else; or the
-// asked one. Error: unknown dialect, or a module whose formats the asked dialect cannot express.
+// asked one ("modelopt" and "gptq" only so). Error: unknown dialect, or a module whose formats the asked dialect cannot
+// express.
 Result<std::string> choose_dialect(std::string_view asked, const PrecisionPlan& plan,
                                    const std::vector<LinearModule>& modules);
 
@@ -23,7 +24,7 @@ Result<std::string> choose_dialect(std::string_view asked, const PrecisionPlan& 
 Json write_quantization_config(std::string_view dialect, const PrecisionPlan& plan,
                                const std::vector<LinearModule>& modules);
 
-// The scale tensor of a [rows, cols] weight: FP32.
+// The scale tensor of a [rows, cols] weight: FP32. For formats that are not packed (quantize/written_weight.h).
 struct ScaleTensor {
   std::string name;
   Shape shape;

@@ -15,6 +15,7 @@
 #include "quantize/companions.h"
 #include "quantize/quantization_config.h"
 #include "quantize/sharded_writer.h"
+#include "quantize/written_weight.h"
 
 namespace octavo {
 namespace {
@@ -27,7 +28,7 @@ struct Job {
   const LinearModule* module = nullptr;
   TensorFormat format;
   ScaleTensor scale;
-  std::string fused;  // modules with the same text share a per-tensor scale
+  std::string fused;  // modules with the same text share a scale per tensor, or the outer scale
 };
 
 // q, k, v of a layer run as one product in most engines, and so do gate and up.
@@ -71,9 +72,10 @@ class Quantizer {
   Result<void> lay_out();
   Result<void> copy(const TensorEntry& entry, ShardedWriter& writer);
   Result<void> quantize(const Job& job, ShardedWriter& writer);
+  Result<void> quantize_packed(const Job& job, ShardedWriter& writer);
   Result<RoundingError> quantize_slab(const Job& job, const TensorEntry& entry, int64_t begin, int64_t end,
                                       std::span<float> scales, ShardedWriter& writer);
-  Result<float> shared_scale(const Job& job);
+  Result<float> shared_amax(const Job& job);
   Result<void> write_config(const std::filesystem::path& folder) const;
   Result<void> over_slabs(const TensorEntry& entry, int64_t slab_rows,
                           FunctionRef<Result<void>(int64_t begin, int64_t end)> body);
@@ -86,7 +88,7 @@ class Quantizer {
   std::vector<Job> jobs_;
   std::vector<const TensorEntry*> kept_;
   std::vector<TensorToWrite> layout_;
-  std::map<std::string, float> shared_scales_;  // fused group -> scale
+  std::map<std::string, float> shared_amax_;  // of a fused group
   QuantizeSummary summary_;
   QuantizeProgress progress_;
   std::mutex mutex_;
@@ -155,7 +157,11 @@ Result<void> Quantizer::lay_out() {
       return fail({.what = "tensor has a type that cannot be copied",
                    .where = fmt::format("{}: tensor {}", entry.file.string(), entry.name),
                    .found = entry.stored_type});
-    if (const auto job = by_weight.find(entry.name); job != by_weight.end()) {
+    if (const auto job = by_weight.find(entry.name);
+        job != by_weight.end() && stores_packed(summary_.dialect, job->second->format)) {
+      for (TensorToWrite& part : weight_tensors(summary_.dialect, *job->second->module, job->second->format))
+        layout_.push_back(std::move(part));
+    } else if (job != by_weight.end()) {
       layout_.push_back({entry.name, job->second->format.element, entry.shape});
       layout_.push_back({job->second->scale.name, ElementType::kF32, job->second->scale.shape});
     } else if (entry.name == "lm_head.weight" && checkpoint_.config().tied_embeddings) {
@@ -225,9 +231,9 @@ Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer) {
                     });
 }
 
-// The scale of a whole tensor, from the largest magnitude of all the weights that share it.
-Result<float> Quantizer::shared_scale(const Job& job) {
-  if (const auto known = shared_scales_.find(job.fused); known != shared_scales_.end()) return known->second;
+// The largest magnitude of all the weights that share a scale.
+Result<float> Quantizer::shared_amax(const Job& job) {
+  if (const auto known = shared_amax_.find(job.fused); known != shared_amax_.end()) return known->second;
   float amax = 0;
   for (const Job& other : jobs_) {
     if (other.fused != job.fused || other.format != job.format) continue;
@@ -235,7 +241,7 @@ Result<float> Quantizer::shared_scale(const Job& job) {
     OCTAVO_TRY(over_slabs(entry, slab_rows(entry, job.format), [&](int64_t begin, int64_t end) -> Result<void> {
       const RowsView rows = rows_of(entry, begin, end);
       float slab_amax = 0;
-      group_amax(rows, job.format, {&slab_amax, 1});
+      group_amax(rows, tensor_wide_format(ElementType::kE4m3), {&slab_amax, 1});
       if (const auto at = find_non_finite_if(slab_amax, rows)) return fail(not_finite(entry, begin, *at));
       checkpoint_.tensors().forget(entry, begin, end);
       const std::lock_guard lock(mutex_);
@@ -243,7 +249,7 @@ Result<float> Quantizer::shared_scale(const Job& job) {
       return {};
     }));
   }
-  return shared_scales_[job.fused] = scale_from_amax(amax, job.format);
+  return shared_amax_[job.fused] = amax;
 }
 
 Result<RoundingError> Quantizer::quantize_slab(const Job& job, const TensorEntry& entry, int64_t begin, int64_t end,
@@ -271,13 +277,55 @@ Result<RoundingError> Quantizer::quantize_slab(const Job& job, const TensorEntry
   return error;
 }
 
+// The whole weight in memory, then as the dialect packs it.
+Result<void> Quantizer::quantize_packed(const Job& job, ShardedWriter& writer) {
+  const TensorEntry& entry = *checkpoint_.tensors().find(job.module->name + ".weight");
+  const TensorFormat& format = job.format;
+  const int64_t rows = job.module->rows, cols = job.module->cols, step = slab_rows(entry, format);
+  Matrix out{.format = format, .rows = rows, .cols = cols, .codes = {}, .scales = {}, .zeros = {}};
+  out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows, cols)));
+  out.scales.resize(static_cast<size_t>(format.scale_rows(rows) * format.scale_cols(cols)));
+  if (format.zero_points) out.zeros.resize(out.scales.size());
+  if (format.outer()) {
+    OCTAVO_ASSIGN(const float amax, shared_amax(job));
+    out.outer = outer_from_amax(amax, format);
+  }
+  std::vector<RoundingError> errors(static_cast<size_t>((rows + step - 1) / step));
+  OCTAVO_TRY(over_slabs(entry, step, [&](int64_t begin, int64_t end) -> Result<void> {
+    const RowsView source = rows_of(entry, begin, end);
+    if (const auto at = find_non_finite(source)) return fail(not_finite(entry, begin, *at));
+    const auto first = static_cast<size_t>(out.view().grid_index(begin, 0)),
+               count = static_cast<size_t>(format.scale_rows(end - begin) * format.scale_cols(cols));
+    const std::span<float> zeros(out.zeros);
+    const ScaleGrid grid{.scales = std::span(out.scales).subspan(first, count),
+                         .zeros = format.zero_points ? zeros.subspan(first, count) : zeros,
+                         .outer = out.outer};
+    errors[static_cast<size_t>(begin / step)] =
+        quantize_rows(source, format, grid,
+                      {out.codes.data() + format.element_bytes(begin, cols),
+                       static_cast<size_t>(format.element_bytes(end - begin, cols))});
+    checkpoint_.tensors().forget(entry, begin, end);
+    done(rows_bytes(entry, end - begin), entry.name);
+    return {};
+  }));
+  const std::vector<TensorToWrite> tensors = weight_tensors(summary_.dialect, *job.module, format);
+  const std::vector<std::vector<std::byte>> parts = pack_weight(summary_.dialect, *job.module, out.view());
+  for (size_t i = 0; i < parts.size(); ++i) OCTAVO_TRY(writer.write(tensors[i].name, 0, parts[i]));
+  RoundingError total;
+  for (const RoundingError& error : errors) total += error;
+  summary_.quantized.push_back({entry.name, format, total.relative_rms()});
+  return {};
+}
+
 Result<void> Quantizer::quantize(const Job& job, ShardedWriter& writer) {
+  if (stores_packed(summary_.dialect, job.format)) return quantize_packed(job, writer);
   const TensorEntry& entry = *checkpoint_.tensors().find(job.module->name + ".weight");
   const TensorFormat& format = job.format;
   std::vector<float> scales(
       static_cast<size_t>(format.scale_rows(job.module->rows) * format.scale_cols(job.module->cols)));
   if (format.granularity == Granularity::kTensor) {
-    OCTAVO_ASSIGN(scales[0], shared_scale(job));
+    OCTAVO_ASSIGN(const float amax, shared_amax(job));
+    scales[0] = scale_from_amax(amax, format);
   }
   // Added up in the order of the slabs: the figure does not depend on the threads.
   const int64_t rows = slab_rows(entry, format);

@@ -16,7 +16,7 @@ namespace octavo {
 
 struct QuantizeOptions {
   PlanRequest plan;     // a scheme, ignore and override rules; the KV cache is chosen when the model runs
-  std::string dialect;  // "fp8", "compressed-tensors"; empty: the one that suits the scheme
+  std::string dialect;  // "fp8", "compressed-tensors", "modelopt", "gptq"; empty: the one that suits the scheme
   int threads = 1;
   int64_t shard_bytes = 5'000'000'000;  // model.safetensors becomes shards and an index beyond this
 };
@@ -47,7 +47,8 @@ struct QuantizeSummary {
 // copies of the tokenizer and the other companions. `out` appears when it is complete, or not at all.
 //
 // With one scale per tensor, q, k and v share it, and so do gate and up: engines that fuse them would otherwise
-// requantize. Weights keep their names; scales are FP32. A NaN or infinity in a weight to be quantized is an error.
+// requantize; the outer scale of NVFP4 likewise. Weights keep their names and scales are FP32, except where the dialect
+// packs them (quantize/written_weight.h). A NaN or infinity in a weight to be quantized is an error.
 // `progress` is called from one thread at a time.
 Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& out,
                                             const QuantizeOptions& options,

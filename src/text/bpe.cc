@@ -68,7 +68,10 @@ void Bpe::finish(const Vocabulary& vocabulary, BpeOptions options) {
   options_ = options;
   for (int b = 0; b < 256; ++b) {
     std::string symbol;
-    append_utf8(byte_level_code_point(static_cast<uint8_t>(b)), symbol);
+    if (options.byte_fallback)
+      symbol = fmt::format("<0x{:02X}>", b);
+    else
+      append_utf8(byte_level_code_point(static_cast<uint8_t>(b)), symbol);
     byte_ids_[static_cast<size_t>(b)] = vocabulary.find(symbol).value_or(-1);
   }
 }
@@ -86,14 +89,20 @@ void Bpe::encode(const Vocabulary& vocabulary, std::string_view piece, PieceCach
 void Bpe::encode_uncached(const Vocabulary& vocabulary, std::string_view piece, std::vector<TokenId>& ids) const {
   if (options_.ignore_merges) {
     std::string text;
-    append_byte_level(piece, text);
+    if (options_.byte_fallback)
+      text = piece;
+    else
+      append_byte_level(piece, text);
     if (const auto id = vocabulary.find(text)) {
       ids.push_back(*id);
       return;
     }
   }
   const size_t start = ids.size();
-  append_symbols(piece, ids);
+  if (options_.byte_fallback)
+    append_characters(vocabulary, piece, ids);
+  else
+    append_symbols(piece, ids);
   const size_t count = ids.size() - start;
   if (count < 2) return;
   if (count <= kShort) return merge_short(ids, start);
@@ -111,6 +120,28 @@ void Bpe::append_symbols(std::string_view piece, std::vector<TokenId>& ids) cons
     }
     // Without an unknown token the byte leaves no trace.
     if (id >= 0 || options_.unk) last_unknown = id < 0;
+  }
+}
+
+void Bpe::append_characters(const Vocabulary& vocabulary, std::string_view piece, std::vector<TokenId>& ids) const {
+  bool last_unknown = false;
+  for (size_t at = 0; at < piece.size();) {
+    const auto size = static_cast<size_t>(utf8_step(piece, at).size);
+    const std::string_view character = piece.substr(at, size);
+    at += size;
+    if (const auto id = vocabulary.find(character)) {
+      ids.push_back(*id);
+      last_unknown = false;
+      continue;
+    }
+    const auto known = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)] >= 0; };
+    if (std::all_of(character.begin(), character.end(), known)) {
+      for (const char c : character) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+      last_unknown = false;
+    } else if (options_.unk) {
+      if (!(options_.fuse_unk && last_unknown)) ids.push_back(*options_.unk);
+      last_unknown = true;
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// Byte-level byte-pair encoding of one piece of text at a time.
+// Byte-pair encoding of one piece of text at a time: from bytes (byte-level), or from characters with bytes as the way
+// out (SentencePiece).
 #pragma once
 
 #include <array>
@@ -15,8 +16,9 @@ namespace octavo {
 
 struct BpeOptions {
   bool ignore_merges = false;  // a piece that is a token as a whole is that token
-  bool fuse_unk = false;       // a run of unknown bytes gives one unknown token
-  std::optional<TokenId> unk;  // for bytes that the vocabulary lacks; without it they vanish
+  bool fuse_unk = false;       // a run of unknown bytes or characters gives one unknown token
+  bool byte_fallback = false;  // symbols are characters; one that is no token becomes tokens "<0xHH>", where all exist
+  std::optional<TokenId> unk;  // for what the vocabulary lacks; without it that vanishes
 };
 
 // Remembers the ids of short pieces. A piece may push another one out; nothing grows.
@@ -49,6 +51,11 @@ class Bpe {
   // The next merge in order of rank. Error: a part or the result is not in the vocabulary. The same pair given again
   // takes the later rank.
   Result<void> add_merge(const Vocabulary& vocabulary, std::string_view left, std::string_view right);
+  // A merge of a rank that it may share with others: of these the leftmost pair goes first.
+  void add_ranked_merge(TokenId left, TokenId right, TokenId merged, uint32_t rank) {
+    merges_[key(left, right)] = {rank, merged};
+    order_.push_back({left, right});
+  }
   // After the vocabulary is complete.
   void finish(const Vocabulary& vocabulary, BpeOptions options);
 
@@ -75,6 +82,7 @@ class Bpe {
   }
   void encode_uncached(const Vocabulary& vocabulary, std::string_view piece, std::vector<TokenId>& ids) const;
   void append_symbols(std::string_view piece, std::vector<TokenId>& ids) const;
+  void append_characters(const Vocabulary& vocabulary, std::string_view piece, std::vector<TokenId>& ids) const;
   void merge_short(std::vector<TokenId>& ids, size_t start) const;
   void merge_long(std::vector<TokenId>& ids, size_t start) const;
 

@@ -12,6 +12,18 @@ namespace octavo {
 namespace {
 
 constexpr std::string_view kSupported = "Sequence, Split, Digits, ByteLevel";
+constexpr std::string_view kSupportedPieces = "Sequence, Split, Digits, Metaspace or null";
+
+std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
+  std::string out;
+  for (size_t at = 0;;) {
+    const size_t found = text.find(pattern, at);
+    out += text.substr(at, found - at);
+    if (found == std::string_view::npos) return out;
+    out += content;
+    at = found + pattern.size();
+  }
+}
 
 Result<SplitBehavior> behavior_from(const std::string& name) {
   if (name == "Isolated") return SplitBehavior::kIsolated;
@@ -29,27 +41,50 @@ Result<SplitBehavior> behavior_from(const std::string& name) {
 
 Result<Normalizer> Normalizer::from_json(const Json& json) {
   Normalizer result;
-  if (json.is_null()) return result;
-  OCTAVO_ASSIGN(const std::string type, type_of(json, "normalizer"));
-  if (type == "NFC") {
-    result.nfc_ = true;
-    return result;
-  }
-  if (type != "Sequence") return unsupported_part("normalizer", type, "NFC, Sequence or null");
-  OCTAVO_ASSIGN(const Json* parts, array_member(json, "normalizers", "normalizer"));
-  for (const Json& part : *parts) {
-    OCTAVO_ASSIGN(const Normalizer inner, from_json(part));
-    result.nfc_ |= inner.nfc_;
-  }
+  if (!json.is_null()) OCTAVO_TRY(result.add(json));
   return result;
 }
 
-std::string Normalizer::apply(std::string_view text) const {
-  return nfc_ ? to_nfc(text) : std::string(text);
+Result<void> Normalizer::add(const Json& json) {
+  OCTAVO_ASSIGN(const std::string type, type_of(json, "normalizer"));
+  if (type == "Sequence") {
+    OCTAVO_ASSIGN(const Json* parts, array_member(json, "normalizers", "normalizer"));
+    for (const Json& part : *parts) OCTAVO_TRY(add(part));
+    return {};
+  }
+  Step step{Kind::kNfc, {}, {}};
+  if (type == "Prepend") {
+    step.kind = Kind::kPrepend;
+    OCTAVO_ASSIGN(step.content, text_member(json, "prepend", "normalizer"));
+  } else if (type == "Replace") {
+    step.kind = Kind::kReplace;
+    const auto pattern = json.find("pattern");
+    if (pattern == json.end() || !pattern->is_object() || !pattern->contains("String"))
+      return unsupported_part("normalizer", "Replace without a String", "Replace of a String");
+    OCTAVO_ASSIGN(step.pattern, text_member(*pattern, "String", "normalizer"));
+    OCTAVO_ASSIGN(step.content, text_member(json, "content", "normalizer"));
+    if (step.pattern.empty()) return unsupported_part("normalizer", "Replace of nothing", "Replace of a String");
+  } else if (type != "NFC") {
+    return unsupported_part("normalizer", type, "NFC, Prepend, Replace, Sequence or null");
+  }
+  steps_.push_back(std::move(step));
+  return {};
 }
 
-Result<PreTokenizer> PreTokenizer::from_json(const Json& json) {
+std::string Normalizer::apply(std::string_view text) const {
+  std::string out(text);
+  for (const Step& step : steps_) {
+    if (step.kind == Kind::kNfc) out = to_nfc(out);
+    if (step.kind == Kind::kPrepend && !out.empty()) out.insert(0, step.content);
+    if (step.kind == Kind::kReplace) out = replace_all(out, step.pattern, step.content);
+  }
+  return out;
+}
+
+Result<PreTokenizer> PreTokenizer::from_json(const Json& json, bool byte_level) {
   PreTokenizer result;
+  result.byte_level_ = byte_level;
+  if (json.is_null() && !byte_level) return result;
   if (json.is_null()) return unsupported_part("pre_tokenizer", "null", "one that ends with ByteLevel");
   OCTAVO_TRY(result.add(json, true));
   return result;
@@ -59,16 +94,17 @@ Result<void> PreTokenizer::add(const Json& json, bool last) {
   OCTAVO_ASSIGN(const std::string type, type_of(json, "pre_tokenizer"));
   if (type == "Sequence") {
     OCTAVO_ASSIGN(const Json* parts, array_member(json, "pretokenizers", "pre_tokenizer"));
-    if (last && parts->empty())
+    if (byte_level_ && last && parts->empty())
       return unsupported_part("pre_tokenizer", "an empty Sequence", "one that ends with ByteLevel");
     for (size_t i = 0; i < parts->size(); ++i) OCTAVO_TRY(add((*parts)[i], last && i + 1 == parts->size()));
     return {};
   }
-  if ((type == "ByteLevel") != last)
+  if (byte_level_ && (type == "ByteLevel") != last)
     return unsupported_part("pre_tokenizer",
                             last ? type + " as the last step" : std::string("ByteLevel before the last step"),
                             fmt::format("{}; ByteLevel exactly once, as the last step", kSupported));
-  if (type == "ByteLevel") return add_byte_level(json);
+  if (type == "ByteLevel" && byte_level_) return add_byte_level(json);
+  if (type == "Metaspace" && !byte_level_) return add_metaspace(json);
   if (type == "Split") return add_split(json);
   if (type == "Digits") {
     OCTAVO_ASSIGN(const bool individual, bool_member(json, "individual_digits", false, "pre_tokenizer"));
@@ -76,7 +112,31 @@ Result<void> PreTokenizer::add(const Json& json, bool last) {
     steps_.push_back({Kind::kDigits, behavior, false, {}});
     return {};
   }
-  return unsupported_part("pre_tokenizer", type, kSupported);
+  return unsupported_part("pre_tokenizer", type, byte_level_ ? kSupported : kSupportedPieces);
+}
+
+// {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true}; before that add_prefix_space.
+Result<void> PreTokenizer::add_metaspace(const Json& json) {
+  constexpr std::string_view kPart = "pre_tokenizer";
+  if (!metaspace_.empty()) return unsupported_part(kPart, "two Metaspace steps", "one");
+  OCTAVO_ASSIGN(metaspace_, text_member(json, "replacement", kPart));
+  if (metaspace_.empty()) return unsupported_part(kPart, "an empty replacement", "a character");
+  OCTAVO_ASSIGN(const bool prefix, bool_member(json, "add_prefix_space", true, kPart));
+  prepend_ = prefix ? Prepend::kAlways : Prepend::kNever;
+  if (json.contains("prepend_scheme")) {
+    OCTAVO_ASSIGN(const std::string scheme, text_member(json, "prepend_scheme", kPart));
+    if (scheme != "first" && scheme != "never" && scheme != "always")
+      return unsupported_part(kPart, scheme, "prepend_scheme first, never or always");
+    prepend_ = scheme == "first" ? Prepend::kFirst : scheme == "never" ? Prepend::kNever : Prepend::kAlways;
+  }
+  OCTAVO_ASSIGN(const bool split, bool_member(json, "split", true, kPart));
+  steps_before_prefix_ = steps_.size();
+  if (!split) return {};
+  OCTAVO_ASSIGN(SplitPattern pattern, SplitPattern::literal(metaspace_));
+  Step step{Kind::kLiteral, SplitBehavior::kMergedWithNext, false, {}};
+  step.pattern.push_back(std::move(pattern));
+  steps_.push_back(std::move(step));
+  return {};
 }
 
 Result<void> PreTokenizer::add_split(const Json& json) {
@@ -111,14 +171,14 @@ Result<void> PreTokenizer::add_byte_level(const Json& json) {
   return {};
 }
 
-std::string_view PreTokenizer::split(std::string_view text, Scratch& scratch) const {
+std::string_view PreTokenizer::split(std::string_view text, Scratch& scratch, bool at_start) const {
   scratch.ranges.assign(1, {0, text.size()});
   if (text.empty()) scratch.ranges.clear();
   // Expressions look at the stand-ins, positions are the same in the real text.
   std::string_view subject = with_older_stand_ins(text, scratch.subject) ? scratch.subject : text;
   for (size_t i = 0; i <= steps_.size(); ++i) {
-    if (i == steps_before_prefix_ && add_prefix_space_) {
-      text = prefix_space(text, scratch);
+    if (i == steps_before_prefix_ && (add_prefix_space_ || !metaspace_.empty())) {
+      text = add_prefix_space_ ? prefix_space(text, scratch) : put_metaspace(text, scratch, at_start);
       subject = with_older_stand_ins(text, scratch.subject) ? scratch.subject : text;
     }
     if (i == steps_.size()) break;
@@ -191,6 +251,21 @@ void PreTokenizer::cut(TextRange range, const Step& step, const std::vector<Text
   if (range.begin + at < range.end) part(at, range.end - range.begin, false);
   const auto begin = out.begin() + static_cast<std::ptrdiff_t>(first);
   out.erase(std::remove_if(begin, out.end(), [](const TextRange& r) { return r.begin == r.end; }), out.end());
+}
+
+// Spaces become the stand-in, and ranges that do not begin with one get one where the scheme says so.
+std::string_view PreTokenizer::put_metaspace(std::string_view text, Scratch& scratch, bool at_start) const {
+  std::string out;
+  for (TextRange& range : scratch.ranges) {
+    const size_t begin = out.size();
+    const std::string replaced = replace_all(text.substr(range.begin, range.end - range.begin), " ", metaspace_);
+    const bool wanted = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && at_start && range.begin == 0);
+    if (wanted && !replaced.starts_with(metaspace_)) out += metaspace_;
+    out += replaced;
+    range = {begin, out.size()};
+  }
+  scratch.prefixed = std::move(out);
+  return scratch.prefixed;
 }
 
 // Each range that does not begin with a space gets one.

@@ -7,11 +7,15 @@
 namespace octavo {
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+    : tokenizer_(&tokenizer), skip_special_(skip_special), at_start_(tokenizer.strips_space()) {}
 
 std::string StreamDecoder::push(TokenId id) {
   if (skip_special_ && tokenizer_->is_special(id)) return {};
   pending_ += tokenizer_->token_bytes(id);
+  if (at_start_ && !pending_.empty()) {
+    if (pending_.starts_with(' ')) pending_.erase(0, 1);
+    at_start_ = false;
+  }
   // All but a sequence at the very end that more bytes may complete.
   size_t certain = 0;
   while (certain < pending_.size()) {

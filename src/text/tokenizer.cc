@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "base/file.h"
-#include "text/byte_level.h"
+#include "text/piece_decoder.h"
 #include "text/pre_tokenizer.h"
 #include "text/spec_json.h"
 #include "text/tokenizer_spec.h"
@@ -19,24 +19,6 @@ namespace {
 constexpr size_t kMaxConfigBytes = size_t{8} << 20;
 constexpr size_t kSharedCacheLog2 = 14, kOwnCacheLog2 = 10;
 
-// Only ByteLevel, alone or with Fuse, which changes nothing for text.
-Result<void> check_decoder(const Json& json) {
-  constexpr std::string_view kSupported = "ByteLevel, or a Sequence of ByteLevel and Fuse";
-  if (json.is_null()) return unsupported_part("decoder", "null", kSupported);
-  OCTAVO_ASSIGN(const std::string type, type_of(json, "decoder"));
-  if (type == "ByteLevel") return {};
-  if (type != "Sequence") return unsupported_part("decoder", type, kSupported);
-  OCTAVO_ASSIGN(const Json* parts, array_member(json, "decoders", "decoder"));
-  size_t num_byte_level = 0;
-  for (const Json& part : *parts) {
-    OCTAVO_ASSIGN(const std::string inner, type_of(part, "decoder"));
-    if (inner == "ByteLevel") ++num_byte_level;
-    if (inner != "ByteLevel" && inner != "Fuse") return unsupported_part("decoder", inner, kSupported);
-  }
-  if (num_byte_level != 1) return unsupported_part("decoder", "a Sequence without ByteLevel", kSupported);
-  return {};
-}
-
 }  // namespace
 
 struct Tokenizer::State {
@@ -46,6 +28,7 @@ struct Tokenizer::State {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
+  PieceDecoder decoder;
   AddedTokenMatcher raw_matcher, normalized_matcher;
   std::unordered_map<std::string_view, TokenId> added_ids;
   std::vector<bool> special;
@@ -71,9 +54,10 @@ Result<Tokenizer> Tokenizer::State::make(TokenizerSpec spec, std::string_view wh
 
 Result<void> Tokenizer::State::prepare() {
   OCTAVO_ASSIGN(normalizer, Normalizer::from_json(spec.normalizer));
-  OCTAVO_ASSIGN(pre_tokenizer, PreTokenizer::from_json(spec.pre_tokenizer));
+  const bool byte_fallback = spec.bpe.options().byte_fallback;
+  OCTAVO_ASSIGN(pre_tokenizer, PreTokenizer::from_json(spec.pre_tokenizer, !byte_fallback));
   OCTAVO_ASSIGN(post_processor, PostProcessor::from_json(spec.post_processor));
-  OCTAVO_TRY(check_decoder(spec.decoder));
+  OCTAVO_ASSIGN(decoder, PieceDecoder::from_json(spec.decoder, byte_fallback));
   OCTAVO_TRY(check_ids(post_processor.before));
   OCTAVO_TRY(check_ids(post_processor.after));
   return prepare_added_tokens();
@@ -127,7 +111,8 @@ void Tokenizer::State::encode_text(std::string_view text, bool parse_special, Pi
         ids.push_back(part.id);
         continue;
       }
-      const std::string_view split_text = pre_tokenizer.split(part.text, scratch);
+      const bool at_start = raw.text.data() == text.data() && part.text.data() == plain.data();
+      const std::string_view split_text = pre_tokenizer.split(part.text, scratch, at_start);
       for (const TextRange range : scratch.ranges)
         spec.bpe.encode(spec.vocabulary, split_text.substr(range.begin, range.end - range.begin), pieces, ids);
     }
@@ -188,14 +173,19 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special, 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   std::string bytes;
   for (const TokenId id : ids)
-    if (!skip_special || !is_special(id)) append_piece_bytes(state_->spec.vocabulary.piece(id), bytes);
+    if (!skip_special || !is_special(id)) state_->decoder.append(state_->spec.vocabulary.piece(id), bytes);
+  if (strips_space() && bytes.starts_with(' ')) bytes.erase(0, 1);
   return is_valid_utf8(bytes) ? bytes : replace_invalid_utf8(bytes);
 }
 
 std::string Tokenizer::token_bytes(TokenId id) const {
   std::string bytes;
-  append_piece_bytes(state_->spec.vocabulary.piece(id), bytes);
+  state_->decoder.append(state_->spec.vocabulary.piece(id), bytes);
   return bytes;
+}
+
+bool Tokenizer::strips_space() const {
+  return state_->decoder.strips_space();
 }
 
 std::string Tokenizer::token_piece(TokenId id) const {

@@ -1,4 +1,4 @@
-// Tokenizer: text <-> token ids, byte-level BPE, from tokenizer.json or GGUF metadata.
+// Tokenizer: text <-> token ids, byte-level BPE and SentencePiece BPE, from tokenizer.json or GGUF metadata.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,13 @@ class Tokenizer {
   // that stand in the text are recognised (else they are spelled out in bytes; non-special added tokens are always
   // recognised). Invalid UTF-8 is replaced by U+FFFD, as the field does.
   std::vector<TokenId> encode(std::string_view text, bool add_special, bool parse_special = true) const;
-  // Bytes of the ids, lossy (U+FFFD for invalid UTF-8), without special tokens when skip_special.
+  // Bytes of the ids, lossy (U+FFFD for invalid UTF-8), without special tokens when skip_special; without the space
+  // that SentencePiece models put before a text, too.
   std::string decode(std::span<const TokenId> ids, bool skip_special = true) const;
   // The exact bytes of one token ("" for an unknown id); may be part of a UTF-8 sequence.
   std::string token_bytes(TokenId id) const;
+  // Whether decode() takes a space off the front.
+  bool strips_space() const;
   // The token as the vocabulary spells it ("Ġthe").
   std::string token_piece(TokenId id) const;
   std::optional<TokenId> token_id(std::string_view piece) const;
@@ -60,6 +63,7 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  bool at_start_;  // a space to come is not part of the text
   std::string pending_;
 };
 

@@ -1,8 +1,9 @@
 // GGUF metadata -> TokenizerSpec. A GGUF names its splitting rule instead of spelling it out; the table below holds
-// the rules under those names.
+// the rules under those names. SentencePiece models ("llama") have scores instead of merges.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "checkpoint/gguf.h"
 #include "text/pre_tokenizer.h"
@@ -25,6 +26,9 @@ constexpr std::string_view kO200k =
 constexpr std::string_view kDeepSeekCjk = "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+";
 constexpr std::string_view kDeepSeekWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr const char* kMetaspace = "\u2581";
+constexpr size_t kMaxMergedBytes = 1024;  // a longer piece is no merge of a text's characters
 
 struct PreTokenizerRow {
   std::string_view name;
@@ -74,6 +78,7 @@ class Builder {
   Builder(const Gguf& gguf, std::string where) : gguf_(gguf), where_(std::move(where)) {}
 
   Result<TokenizerSpec> run() {
+    if (gguf_.text("tokenizer.ggml.model").value_or("") == "llama") return run_sentence_pieces();
     OCTAVO_ASSIGN(const PreTokenizerRow* row, find_row());
     const auto* tokens = gguf_.texts("tokenizer.ggml.tokens");
     const auto* merges = gguf_.texts("tokenizer.ggml.merges");
@@ -92,6 +97,59 @@ class Builder {
   }
 
  private:
+  Result<TokenizerSpec> run_sentence_pieces() {
+    const auto* tokens = gguf_.texts("tokenizer.ggml.tokens");
+    const auto* scores = gguf_.numbers("tokenizer.ggml.scores");
+    if (tokens == nullptr || tokens->empty()) return missing("tokenizer.ggml.tokens");
+    if (scores == nullptr || scores->size() != tokens->size()) return missing("tokenizer.ggml.scores for every token");
+    if (std::any_of(scores->begin(), scores->end(), [](double score) { return !std::isfinite(score); }))
+      return missing("finite tokenizer.ggml.scores");
+    TokenizerSpec spec(std::min<size_t>(tokens->size(), INT32_MAX));
+    OCTAVO_TRY(add_tokens(spec, *tokens));
+    add_scored_merges(spec, *scores);
+    BpeOptions options{.fuse_unk = true, .byte_fallback = true};
+    const auto unk = gguf_.integer("tokenizer.ggml.unknown_token_id");
+    if (unk && *unk >= 0 && *unk < INT32_MAX && spec.vocabulary.contains(static_cast<TokenId>(*unk)))
+      options.unk = static_cast<TokenId>(*unk);
+    spec.bpe.finish(spec.vocabulary, options);
+    const bool prefix = gguf_.integer("tokenizer.ggml.add_space_prefix").value_or(1) != 0;
+    const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kMetaspace}};
+    Json steps = Json::array();
+    if (prefix) steps.push_back({{"type", "Prepend"}, {"prepend", kMetaspace}});
+    steps.push_back(replace);
+    spec.normalizer = {{"type", "Sequence"}, {"normalizers", steps}};
+    Json decoders = Json::array();
+    decoders.push_back({{"type", "Replace"}, {"pattern", {{"String", kMetaspace}}}, {"content", " "}});
+    decoders.push_back({{"type", "ByteFallback"}});
+    decoders.push_back({{"type", "Fuse"}});
+    if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    spec.decoder = {{"type", "Sequence"}, {"decoders", decoders}};
+    OCTAVO_TRY(add_post_processor(spec, {.name = "llama", .add_bos = true}));
+    return spec;
+  }
+
+  // Two neighbours merge where their text is a token; the token of the highest score first, the leftmost of equals.
+  void add_scored_merges(TokenizerSpec& spec, const std::vector<double>& scores) const {
+    std::vector<TokenId> order;
+    for (size_t i = 0; i < spec.vocabulary.size(); ++i) {
+      const auto id = static_cast<TokenId>(i);
+      if (spec.vocabulary.contains(id) && spec.vocabulary.find(spec.vocabulary.piece(id)) == id) order.push_back(id);
+    }
+    const auto score = [&](TokenId id) { return scores[static_cast<size_t>(id)]; };
+    std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return score(a) > score(b); });
+    uint32_t rank = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (i > 0 && score(order[i]) < score(order[i - 1])) ++rank;
+      const std::string_view piece = spec.vocabulary.piece(order[i]);
+      if (piece.size() > kMaxMergedBytes) continue;
+      for (size_t at = 1; at < piece.size(); ++at) {
+        if ((static_cast<uint8_t>(piece[at]) & 0xC0) == 0x80) continue;  // inside a character
+        const auto left = spec.vocabulary.find(piece.substr(0, at)), right = spec.vocabulary.find(piece.substr(at));
+        if (left && right) spec.bpe.add_ranked_merge(*left, *right, order[i], rank);
+      }
+    }
+  }
+
   tl::unexpected<Error> missing(std::string_view key) const {
     return fail({.what = "GGUF has no usable tokenizer",
                  .where = where_,
@@ -106,7 +164,7 @@ class Builder {
       return fail({.what = "tokenizer of this GGUF is not supported",
                    .where = fmt::format("{}, tokenizer.ggml.model", where_),
                    .found = *model,
-                   .expected = "gpt2 (byte-level BPE)"});
+                   .expected = "gpt2 (byte-level BPE) or llama (SentencePiece)"});
     const auto name = gguf_.text("tokenizer.ggml.pre");
     for (const PreTokenizerRow& row : kRows)
       if (name && row.name == *name) return &row;

@@ -207,21 +207,20 @@ Result<BpeOptions> Reader::check_model() const {
   const Json& model = root_["model"];
   if (model.contains("type") && model["type"] != "BPE") {
     OCTAVO_ASSIGN(const std::string type, type_of(model, "model"));
-    return unsupported_part("model", type, "BPE (byte-level)");
+    return unsupported_part("model", type, "BPE");
   }
   if (!has_vocabulary_ || !has_merges_)
     return fail({.what = "tokenizer has no BPE model",
                  .where = "model",
                  .found = has_vocabulary_ ? "no \"merges\" array" : "no \"vocab\" object",
                  .expected = "\"vocab\" (token -> id) and \"merges\""});
-  OCTAVO_ASSIGN(const bool byte_fallback, bool_member(model, "byte_fallback", false, "model"));
-  if (byte_fallback) return unsupported_part("model", "byte_fallback", "byte-level BPE without byte_fallback");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (model.contains(key) && !model[key].is_null() && model[key] != "")
       return unsupported_part("model", key, "byte-level BPE without it");
   if (model.contains("dropout") && !model["dropout"].is_null() && model["dropout"] != 0)
     return unsupported_part("model", "dropout", "BPE without dropout");
   BpeOptions options;
+  OCTAVO_ASSIGN(options.byte_fallback, bool_member(model, "byte_fallback", false, "model"));
   OCTAVO_ASSIGN(options.ignore_merges, bool_member(model, "ignore_merges", false, "model"));
   OCTAVO_ASSIGN(options.fuse_unk, bool_member(model, "fuse_unk", false, "model"));
   if (model.contains("unk_token") && !model["unk_token"].is_null()) {

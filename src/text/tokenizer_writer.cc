@@ -71,8 +71,8 @@ std::string write_tokenizer_json(const TokenizerSpec& spec) {
   out += "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": ";
   out += options.unk ? json_text(vocabulary.piece(*options.unk)) : "null";
   out += ",\n    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n";
-  out += fmt::format("    \"fuse_unk\": {},\n    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n",
-                     options.fuse_unk, options.ignore_merges);
+  out += fmt::format("    \"fuse_unk\": {},\n    \"byte_fallback\": {},\n    \"ignore_merges\": {},\n",
+                     options.fuse_unk, options.byte_fallback, options.ignore_merges);
   out += "    \"vocab\": {";
   // One entry a line, not indented: these are most of the file, and loading it takes as long as it is.
   const char* separator = "\n";

@@ -318,9 +318,18 @@ TEST(Checkpoint, WhatIsNotAModel) {
   write_bytes(folder / "model.gguf", "GGUF");
   EXPECT_TRUE(contains(Checkpoint::open(folder.path()).error().message(), "model.gguf"));
   EXPECT_FALSE(Checkpoint::open(folder / "model.gguf"));
+}
+
+TEST(Checkpoint, QuantizationMayStandInAFileOfItsOwn) {
   EditedModel model("llama_tied");
-  write_bytes(model.folder / "hf_quant_config.json", "{}");
-  EXPECT_TRUE(contains(model.open_error(), "modelopt"));
+  write_bytes(model.folder / "hf_quant_config.json", R"({"quantization": {"quant_algo": "FP7"}})");
+  EXPECT_TRUE(contains(model.open_error(), "FP7"));
+  write_bytes(model.folder / "hf_quant_config.json", R"({"quantization": []})");
+  EXPECT_TRUE(contains(model.open_error(), "hf_quant_config.json"));
+  write_bytes(model.folder / "hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8"}})");
+  const auto checkpoint = model.open();
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message();
+  EXPECT_EQ(checkpoint->dialect(), "modelopt");
 }
 }  // namespace
 }  // namespace octavo

@@ -141,7 +141,8 @@ TEST_F(CompressedTensors, BadConfigsNameTheKey) {
           Bad{config("\"g\": " + group("3", kChannel, kToken)), "g.targets"},
           Bad{config("\"g\": " + group(R"(["re:["])", kChannel, kToken)), "re:["},
           Bad{config("\"g\": " + group(R"(["Linear"])", kChannel, kToken), R"(["re:*"])"), "re:*"},
-          Bad{weights(R"({"num_bits": 4, "type": "float", "strategy": "channel"})"), "weights.num_bits"},
+          Bad{weights(R"({"num_bits": 4, "type": "float", "strategy": "channel"})"), "float-quantized for fp4_e2m1"},
+          Bad{weights(R"({"num_bits": 3, "type": "int", "strategy": "channel"})"), "weights.num_bits"},
           Bad{weights(R"({"num_bits": 8, "type": "posit", "strategy": "channel"})"), "weights.type"},
           Bad{weights(R"({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": false})"), "symmetric"},
           Bad{weights(R"({"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32})"),
@@ -151,6 +152,8 @@ TEST_F(CompressedTensors, BadConfigsNameTheKey) {
           Bad{weights(R"({"num_bits": 8, "type": "float", "strategy": "channel", "dynamic": true})"), "dynamic"},
           Bad{activations(
                   R"({"num_bits": 8, "type": "float", "strategy": "tensor_group", "group_size": 16, "dynamic": "local"})"),
+              "input_activations.strategy"},
+          Bad{activations(R"({"num_bits": 8, "type": "float", "strategy": "token", "dynamic": "sometimes"})"),
               "dynamic"},
           Bad{activations(R"({"num_bits": 8, "type": "float", "strategy": "channel", "dynamic": false})"),
               "input_activations.strategy"},
@@ -186,11 +189,6 @@ TEST(OtherDialects, AreNamedTogetherWithTheSupportedOnes) {
     std::string json, name;
   };
   for (const Other& other : {
-           Other{R"({"quant_method": "gptq", "bits": 4})", "gptq"},
-           Other{R"({"quant_method": "awq", "bits": 4})", "awq"},
-           Other{R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})", "modelopt (NVFP4)"},
-           Other{R"({"quant_algo": "FP8", "producer": {"name": "modelopt"}})", "modelopt (FP8)"},
-           Other{R"({"quant_method": "mxfp4"})", "mxfp4"},
            Other{R"({"quant_method": "mxfp8"})", "mxfp8"},
            Other{R"({"quant_method": "fbgemm_fp8"})", "fbgemm_fp8"},
            Other{R"({"quant_method": "bitsandbytes"})", "bitsandbytes"},

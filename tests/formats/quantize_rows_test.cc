@@ -27,6 +27,13 @@ const std::vector<TensorFormat>& formats() {
       block_format(ElementType::kE4m3, 1, 128),
       block_format(ElementType::kInt8, 1, 32),
       block_format(ElementType::kE4m3, 3, 5),
+      group_format(ElementType::kInt4, 128, ElementType::kF16),
+      group_format(ElementType::kInt4, 32, ElementType::kF32, true),
+      group_format(ElementType::kInt4, 7, ElementType::kBf16),
+      group_format(ElementType::kInt8, 32, ElementType::kF16, true),
+      group_format(ElementType::kE2m1, 32, ElementType::kE8m0),
+      group_format(ElementType::kE2m1, 16, ElementType::kE4m3),
+      group_format(ElementType::kE4m3, 32, ElementType::kE8m0),
   };
   return kFormats;
 }
@@ -57,7 +64,9 @@ void expect_same(const Source& source, const TensorFormat& format, const std::st
   const Matrix expected = quantize(source.values, source.view.rows, source.view.cols, format);
   std::vector<float> scales(expected.scales.size(), -1.0f);
   std::vector<std::byte> codes(expected.codes.size(), std::byte{0x55});
-  quantize_rows(source.view, format, scales, codes);
+  std::vector<float> zeros(format.zero_points ? scales.size() : 0);
+  quantize_rows(source.view, format, ScaleGrid{.scales = scales, .zeros = zeros, .outer = expected.outer}, codes);
+  EXPECT_EQ(zeros, expected.zeros) << what << ", " << format.describe();
   for (size_t i = 0; i < scales.size(); ++i)
     ASSERT_EQ(float_bits(scales[i]), float_bits(expected.scales[i]))
         << what << ", " << format.describe() << ", scale " << i;

@@ -116,6 +116,87 @@ TEST(Quantize, PowerOfTwoScalesStayWithinTheErrorOfTheFormat) {
     EXPECT_LE(std::fabs(decoded[i] - values[i]), std::fabs(values[i]) / 16 + 1e-5f);
 }
 
+TEST(Quantize, GroupsWithZeroPoints) {
+  // Range -3 .. 12 is 15 steps of 1: -3 becomes code -8, so the zero point is -5. Range 15 .. 30 is widened to 0.
+  const TensorFormat format = group_format(ElementType::kInt4, 2, ElementType::kF32, true);
+  const Matrix matrix = quantize(std::vector<float>{-3, 12, 15, 30}, 1, 4, format);
+  EXPECT_EQ(matrix.scales, (std::vector<float>{1, 2}));
+  EXPECT_EQ(matrix.zeros, (std::vector<float>{-5, -8}));
+  EXPECT_EQ(code_at(matrix, 0), 0x78);  // -8 low, 7 high
+  EXPECT_EQ(code_at(matrix, 1), 0x70);  // 15 / 2 is a tie: 8, code 0
+  EXPECT_EQ(dequantize(matrix.view()), (std::vector<float>{-3, 12, 16, 30}));
+  EXPECT_EQ(matrix.view().element_at(0, 1), 12.0f);
+}
+
+TEST(Quantize, ZeroPointsOfOneSidedZeroAndBrokenGroups) {
+  const TensorFormat format = group_format(ElementType::kInt4, 2, ElementType::kF32, true);
+  const Matrix matrix = quantize(std::vector<float>{-15, -1, 0, 0, NAN, 1}, 1, 6, format);
+  EXPECT_EQ(matrix.zeros, (std::vector<float>{7, -8, 0}));
+  EXPECT_EQ(matrix.scales[1], 1.0f);
+  EXPECT_TRUE(is_nan(matrix.scales[2]));
+  const std::vector<float> values = dequantize(matrix.view());
+  EXPECT_EQ(values[0], -15.0f);
+  EXPECT_EQ(values[2], 0.0f);
+  EXPECT_TRUE(is_nan(values[4]) && is_nan(values[5]));
+}
+
+TEST(Quantize, Mxfp4TakesThePowerOfTwoBelow) {
+  // OCP MX: amax 7 lies under 8 = 2^3, so the scale is 2^(2 - 2) and 7 saturates to 6.
+  const TensorFormat format = group_format(ElementType::kE2m1, 32, ElementType::kE8m0);
+  for (const auto& [amax, scale] : {std::pair{3.0f, 0.5f}, {4.0f, 1.0f}, {6.0f, 1.0f}, {7.0f, 1.0f}, {8.0f, 2.0f}})
+    EXPECT_EQ(scale_from_amax(amax, format), scale) << amax;
+  std::vector<float> values;
+  for (int i = 0; i < 32; ++i) values.push_back(static_cast<float>(i) / 4 - 4);
+  const Matrix matrix = quantize(values, 1, 32, format);
+  const std::vector<int> bytes = {0xEE, 0xDE, 0xDD, 0xCC, 0xCC, 0xAB, 0xAA, 0x89,
+                                  0x00, 0x21, 0x22, 0x43, 0x44, 0x54, 0x55, 0x66};
+  for (size_t i = 0; i < bytes.size(); ++i) EXPECT_EQ(code_at(matrix, i), bytes[i]) << i;
+}
+
+TEST(Quantize, Nvfp4HasTwoLevelsOfScales) {
+  const TensorFormat format = group_format(ElementType::kE2m1, 16, ElementType::kE4m3);
+  std::vector<float> values(48, 0.0f);
+  values[0] = 2688.0f * 4;  // 6 x 448 x 4
+  values[16] = -6.0f * 17 * 4;
+  values[17] = 0.5f * 16 * 4;
+  const Matrix matrix = quantize(values, 1, 48, format);
+  EXPECT_EQ(matrix.outer.factor, 4.0f);
+  EXPECT_EQ(matrix.scales, (std::vector<float>{448, 16, 1}));  // 17 is a tie among the E4M3 scales
+  EXPECT_EQ(dequantize(matrix.view())[0], values[0]);
+  EXPECT_EQ(dequantize(matrix.view())[16], -6.0f * 16 * 4) << "saturated under the rounded scale";
+  EXPECT_EQ(dequantize(matrix.view())[17], values[17]);
+  // A divisor rounds once, as its dialect's library does.
+  MatrixView view = matrix.view();
+  view.outer = {.divisor = 3.0f};
+  EXPECT_EQ(view.scale_at(0, 16), 16.0f / 3.0f);
+}
+
+TEST(Quantize, ScalesAreRoundedToTheirType) {
+  const float third = 7.0f / 3.0f;
+  const auto scale = [&](ElementType type) {
+    return scale_from_amax(third, group_format(ElementType::kInt4, 8, type));
+  };
+  EXPECT_EQ(scale(ElementType::kF32), third / 7.0f);
+  EXPECT_EQ(scale(ElementType::kF16), 0x1.554p-2f);
+  EXPECT_EQ(scale(ElementType::kBf16), 0x1.56p-2f);
+  EXPECT_EQ(scale_from_amax(1e-30f, group_format(ElementType::kInt4, 8, ElementType::kF16)), 0x1p-24f) << "never zero";
+  EXPECT_EQ(scale_from_amax(1e-30f, group_format(ElementType::kE2m1, 16, ElementType::kE4m3)), 0x1p-9f);
+}
+
+TEST(MatrixView, SlabsSeeTheirOwnGrid) {
+  std::vector<float> values;
+  for (int i = 0; i < 6 * 8; ++i) values.push_back(static_cast<float>((i * 7) % 23) - 9);
+  for (const TensorFormat& format :
+       {group_format(ElementType::kInt4, 4, ElementType::kF16, true), row_format(ElementType::kE4m3),
+        group_format(ElementType::kE2m1, 4, ElementType::kE4m3), block_format(ElementType::kE4m3, 2, 4),
+        tensor_wide_format(ElementType::kInt8), plain_format(ElementType::kBf16)}) {
+    const Matrix matrix = quantize(values, 6, 8, format);
+    const std::vector<float> all = dequantize(matrix.view()), part = dequantize(matrix.view().slab(2, 6));
+    EXPECT_EQ(part, std::vector<float>(all.begin() + 16, all.end())) << format.describe();
+    for (int i = 0; i < 48; ++i) EXPECT_EQ(matrix.view().at(i / 8, i % 8), all[static_cast<size_t>(i)]);
+  }
+}
+
 TEST(TensorFormat, GridsAndBytes) {
   const TensorFormat block = block_format(ElementType::kE4m3, 128, 128);
   EXPECT_EQ(block.scale_rows(576), 5);
@@ -129,6 +210,8 @@ TEST(TensorFormat, GridsAndBytes) {
   EXPECT_EQ(plain_format(ElementType::kBf16).element_bytes(3, 5), 30);
   EXPECT_EQ(row_format(ElementType::kInt4).element_bytes(3, 5), 9) << "rows are whole bytes";
   EXPECT_FALSE(plain_format(ElementType::kF32).scaled());
+  EXPECT_EQ(group_format(ElementType::kInt4, 32, ElementType::kF16, true).scale_bytes(3, 96), 9 * 2 + 5);
+  EXPECT_EQ(group_format(ElementType::kE2m1, 16, ElementType::kE4m3).scale_bytes(2, 40), 6 + 4);
 }
 
 TEST(TensorFormat, Describes) {
@@ -136,6 +219,8 @@ TEST(TensorFormat, Describes) {
   EXPECT_EQ(row_format(ElementType::kE4m3).describe(), "fp8_e4m3 per row");
   EXPECT_EQ(tensor_wide_format(ElementType::kE5m2).describe(), "fp8_e5m2 per tensor");
   EXPECT_EQ(block_format(ElementType::kE4m3, 1, 128, ElementType::kE8m0).describe(), "fp8_e4m3 per 1x128, e8m0 scales");
+  EXPECT_EQ(group_format(ElementType::kInt4, 32, ElementType::kF16, true).describe(),
+            "int4 per 1x32, float16 scales, zero points");
 }
 
 TEST(ElementTypes, NamesGoBothWays) {

@@ -18,7 +18,7 @@ namespace octavo::testing {
 
 // Random codes and scales of any format: every code occurs, NaN only where asked for.
 inline Matrix random_matrix(const TensorFormat& format, int64_t rows, int64_t cols, Random& random) {
-  Matrix out{.format = format, .rows = rows, .cols = cols, .codes = {}, .scales = {}};
+  Matrix out{.format = format, .rows = rows, .cols = cols, .codes = {}, .scales = {}, .zeros = {}};
   out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows, cols)));
   for (int64_t i = 0; i < rows * cols; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -26,13 +26,26 @@ inline Matrix random_matrix(const TensorFormat& format, int64_t rows, int64_t co
       auto code = static_cast<uint8_t>(random.below(256));
       if (format.element == ElementType::kE4m3 && (code & 0x7F) == 0x7F) code ^= 1;
       out.codes.data()[at] = std::byte{code};
+    } else if (element_bits(format.element) == 4) {
+      const int64_t byte = i / cols * format.element_bytes(1, cols) + i % cols / 2;
+      out.codes.data()[byte] = static_cast<std::byte>(random.below(256));
     } else {
       store_element(format.element, out.codes.data(), at, random.normal());
     }
   }
-  if (format.scaled())
-    for (int64_t i = 0; i < format.scale_rows(rows) * format.scale_cols(cols); ++i)
-      out.scales.push_back(std::exp2(random.uniform(-9.0f, -3.0f)));
+  for (int64_t i = 0; i < format.scale_rows(rows) * format.scale_cols(cols); ++i) {
+    const float scale = format.outer() ? random.uniform(0.1f, 400.0f) : std::exp2(random.uniform(-9.0f, -3.0f));
+    // A value that the scale's type holds.
+    std::byte code[4] = {};
+    if (format.scale == ElementType::kE8m0)
+      out.scales.push_back(std::exp2(std::floor(std::log2(scale))));
+    else
+      store_element(format.scale, code, 0, scale), out.scales.push_back(load_element(format.scale, code, 0));
+    const int half = 1 << (element_bits(format.element) - 1);
+    if (format.zero_points)
+      out.zeros.push_back(static_cast<float>(static_cast<int>(random.below(2u * half + 1)) - half));
+  }
+  if (format.outer()) out.outer.factor = std::exp2(random.uniform(-12.0f, -8.0f));
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "formats/quantize_rows.h"
 #include "model_folder.h"
 #include "precision/schemes.h"
 
@@ -49,7 +50,7 @@ class EveryScheme : public QuantizeCheckpoint, public testing::WithParamInterfac
 // With one scale per tensor, the scale of q, k and v comes from all three.
 std::vector<float> expected_values(const Checkpoint& source, const LinearModule& module, const TensorFormat& format) {
   const std::vector<float> values = plain_values(*source.tensors().find(module.name + ".weight"));
-  if (format.granularity != Granularity::kTensor)
+  if (format.granularity != Granularity::kTensor && !format.outer())
     return dequantize(quantize(values, module.rows, module.cols, format).view());
   const auto part = [](Role role) {
     return role <= Role::kV ? 0 : role == Role::kGate || role == Role::kUp ? 1 : 2 + static_cast<int>(role);
@@ -59,6 +60,14 @@ std::vector<float> expected_values(const Checkpoint& source, const LinearModule&
     if (other.layer == module.layer && part(other.role) == part(module.role))
       for (const float value : plain_values(*source.tensors().find(other.name + ".weight")))
         amax = std::max(amax, std::fabs(value));
+  if (format.outer()) {  // and so does the outer scale
+    Matrix matrix = quantize(values, module.rows, module.cols, format);
+    matrix.outer = outer_from_amax(amax, format);
+    const RowsView rows{ElementType::kF32, reinterpret_cast<const std::byte*>(values.data()), module.rows, module.cols};
+    quantize_rows(rows, format, ScaleGrid{.scales = matrix.scales, .outer = matrix.outer},
+                  {matrix.codes.data(), matrix.codes.size()});
+    return dequantize(matrix.view());
+  }
   const float scale = scale_from_amax(amax, format);
   std::vector<float> result;
   for (const float value : values) {
@@ -89,7 +98,7 @@ TEST_P(EveryScheme, ReadsBackAsTheDefinitionSays) {
       continue;
     }
     TensorFormat weight = scheme.weight;
-    weight.scale = ElementType::kF32;  // powers of two are written as FP32
+    if (weight.block_rows == 128) weight.scale = ElementType::kF32;  // powers of two are written as FP32
     EXPECT_EQ(plan.weight, weight) << module.name;
     EXPECT_EQ(plan.activation, scheme.activation) << module.name;
     ASSERT_EQ(dequantize(linear->view()), expected_values(source, module, scheme.weight)) << module.name;
@@ -123,7 +132,13 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"fp8", "", "compressed-tensors"}, Case{"fp8-weight", "", "compressed-tensors"},
                     Case{"int8", "compressed-tensors", "compressed-tensors"}, Case{"fp8-block", "", "fp8"},
                     Case{"fp8-block", "compressed-tensors", "compressed-tensors"}, Case{"fp8-block-ue8m0", "", "fp8"},
-                    Case{"fp8-tensor", "", "fp8"}, Case{"fp8-tensor", "compressed-tensors", "compressed-tensors"}));
+                    Case{"fp8-tensor", "", "fp8"}, Case{"fp8-tensor", "compressed-tensors", "compressed-tensors"},
+                    Case{"int4", "", "compressed-tensors"}, Case{"int4-g32", "", "compressed-tensors"},
+                    Case{"int4-zp", "", "compressed-tensors"}, Case{"int4", "gptq", "gptq"},
+                    Case{"int4-zp", "gptq", "gptq"}, Case{"int4-g32-zp", "gptq", "gptq"},
+                    Case{"mxfp4", "", "compressed-tensors"}, Case{"mxfp8", "", "compressed-tensors"},
+                    Case{"mxfp8", "modelopt", "modelopt"}, Case{"nvfp4", "", "compressed-tensors"},
+                    Case{"nvfp4", "modelopt", "modelopt"}, Case{"fp8", "modelopt", "modelopt"}));
 
 TEST_F(QuantizeCheckpoint, SummaryMeasuresTheLoss) {
   make();
@@ -355,6 +370,10 @@ TEST_F(QuantizeCheckpoint, RequestsThatCannotBeMet) {
                "all its modules have the same format"},
            Bad{{.plan = {.scheme = "fp8-block-ue8m0", .overrides = {{"q_proj", "int8"}}}}, "E8M0"},
            Bad{{.plan = {.scheme = "fp8"}, .dialect = "gguf"}, "unknown checkpoint dialect"},
+           Bad{{.plan = {.scheme = "fp8"}, .dialect = "gptq"}, "INT4 in groups"},
+           Bad{{.plan = {.scheme = "mxfp4"}, .dialect = "modelopt"}, "use --dialect compressed-tensors"},
+           Bad{{.plan = {.scheme = "nvfp4", .overrides = {{"q_proj", "mxfp8"}}}, .dialect = "modelopt"},
+               "all its modules have the same format"},
            Bad{{.plan = {.scheme = "bf16"}}, "quantizes no weight"},
            Bad{{.plan = {.scheme = "fp8", .ignore = {"re:.*"}}}, "quantizes no weight"},
            Bad{{.plan = {.scheme = "q4_k"}}, "fp8-block"},

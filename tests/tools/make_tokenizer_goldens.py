@@ -192,7 +192,47 @@ def split_variants():
     yield sequence(split({"Regex": r"\w+|[^\w\s]+|\h"}), split({"Regex": r"(?<=\d)(?=(?:\d{3})+\b)"}), byte_level(False))
 
 
+def sentence_pieces(text):
+    """Small models of the SentencePiece families, trained on a text: Llama 2 (a normalizer puts the space in front),
+    Mistral (Metaspace does, at the start only), Gemma (no space in front), and one that splits at every space."""
+    from tokenizers import models, pre_tokenizers, trainers
+    trained = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    specials = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+    trained.train_from_iterator(text.splitlines(), trainers.BpeTrainer(vocab_size=1800, special_tokens=specials, show_progress=False))
+    base = json.loads(trained.to_str())
+    base["added_tokens"] = base["added_tokens"][:3]
+    base["model"]["byte_fallback"] = True
+    replace = lambda a, b: {"type": "Replace", "pattern": {"String": a}, "content": b}
+    pieces = [replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    metaspace = lambda scheme, split: {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
+    bos = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+           "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+           "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+    rows = {"llama2": ({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")]}, None, pieces + strip),
+            "mistral": (None, metaspace("first", False), pieces + strip),
+            "gemma": (replace(" ", "▁"), split({"String": " "}, "MergedWithPrevious"), pieces),
+            "metaspace": (None, metaspace("always", True), pieces + strip)}
+    result = {}
+    for name, (normalizer, pre_tokenizer, decoders) in rows.items():
+        result[name] = dict(json.loads(json.dumps(base)), normalizer=normalizer, pre_tokenizer=pre_tokenizer, post_processor=bos,
+                            decoder={"type": "Sequence", "decoders": decoders})
+    return result
+
+
 def main():
+    if sys.argv[1] == "--sentence-pieces":  # TEXT OUT: texts.json of OUT is used as it is
+        out, rng = pathlib.Path(sys.argv[3]), random.Random(2)
+        texts = json.loads((out / "texts.json").read_text())
+        raw = [bytes.fromhex(h) for h in texts["bytes"]]
+        for name, value in sentence_pieces(pathlib.Path(sys.argv[2]).read_text()).items():
+            (out / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+            golden = make_golden(Tokenizer.from_file(str(out / f"{name}.json")), texts["texts"], raw, rng)
+            # Bytes that are no UTF-8 decode to another number of U+FFFD than the reference's; whole texts do not hold such.
+            golden["decode"] = [row for row in golden["decode"] if "\ufffd" not in row["all"]]
+            (out / f"{name}.golden.json").write_text(json.dumps(golden, ensure_ascii=True, separators=(",", ":")) + "\n")
+        return
     folder, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
     rng = random.Random(1)

@@ -7,7 +7,8 @@
 namespace octavo::reference {
 namespace {
 
-// Weights as FP32 element values [N, K] (scales apart), then the scale of each group: [N][groups along K].
+// Weights as FP32 element values [N, K] (zero points taken off, scales apart), then the scale of each group: [N][groups
+// along K], and behind them the outer scale of each row.
 float* elements(PackedLinear& packed) {
   return reinterpret_cast<float*>(packed.panels.data());
 }
@@ -23,7 +24,7 @@ int64_t groups(const TensorFormat& format, int64_t cols) {
   return grouped_along_k(format) ? format.scale_cols(cols) : 1;
 }
 
-// Columns of one chain: the finer of the two sides' groups; all K where neither is grouped.
+// Columns of one chain: the finer of the two sides' groups, which divides the other; all K where neither is grouped.
 int64_t chain_length(const LinearKey& key) {
   int64_t length = key.cols;
   if (grouped_along_k(key.weight)) length = std::min<int64_t>(length, key.weight.block_cols);
@@ -32,8 +33,9 @@ int64_t chain_length(const LinearKey& key) {
 }
 
 std::string accepts(const LinearKey& key) {
-  if (grouped_along_k(key.weight) && grouped_along_k(key.activation) &&
-      key.weight.block_cols != key.activation.block_cols)
+  if (!grouped_along_k(key.weight) || !grouped_along_k(key.activation)) return {};
+  const int w = key.weight.block_cols, x = key.activation.block_cols;
+  if (std::max(w, x) % std::min(w, x) != 0)
     return fmt::format("weight groups of {} columns and activation groups of {}", key.weight.block_cols,
                        key.activation.block_cols);
   return {};
@@ -42,47 +44,57 @@ std::string accepts(const LinearKey& key) {
 PackedLinear allocate(const LinearKey& key) {
   PackedLinear packed{.key = key};
   packed.panels = AlignedBytes(static_cast<size_t>(key.rows * key.cols) * sizeof(float));
-  packed.scales = AlignedArray<float>(static_cast<size_t>(key.rows * groups(key.weight, key.cols)));
+  packed.scales = AlignedArray<float>(static_cast<size_t>(key.rows * (groups(key.weight, key.cols) + 1)));
   return packed;
 }
 
 void pack(PackedLinear& packed, int64_t row0, const MatrixView& slab) {
   const int64_t cols = packed.key.cols, num_groups = groups(packed.key.weight, cols);
-  const int64_t row_bytes = slab.format.element_bytes(1, cols);
   for (int64_t r = 0; r < slab.rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c)
-      elements(packed)[(row0 + r) * cols + c] =
-          load_element(slab.format.element, slab.codes + r * row_bytes, static_cast<size_t>(c));
-    for (int64_t g = 0; g < num_groups; ++g)
+    for (int64_t c = 0; c < cols; ++c) elements(packed)[(row0 + r) * cols + c] = slab.element_at(r, c);
+    for (int64_t g = 0; g < num_groups; ++g) {
+      const int64_t col = grouped_along_k(slab.format) ? g * slab.format.block_cols : 0;
       packed.scales[static_cast<size_t>((row0 + r) * num_groups + g)] =
-          slab.scale_at(r, grouped_along_k(slab.format) ? g * slab.format.block_cols : 0);
+          slab.format.scaled() ? slab.scales[slab.grid_index(r, col)] : 1.0f;
+    }
+    packed.scales[static_cast<size_t>(packed.key.rows * num_groups + row0 + r)] =
+        slab.format.outer() ? slab.outer.value() : 1.0f;
   }
+}
+
+bool is_int8(const LinearKey& key) {
+  return key.weight.element == ElementType::kInt8 && key.activation.element == ElementType::kInt8 &&
+         !key.weight.zero_points;
+}
+
+// One chain over columns [begin, end).
+float chain(const LinearKey& key, const float* x, const float* w, int64_t begin, int64_t end) {
+  if (is_int8(key)) {
+    int32_t sum = 0;
+    for (int64_t k = begin; k < end; ++k) sum += static_cast<int32_t>(x[k]) * static_cast<int32_t>(w[k]);
+    return static_cast<float>(sum);
+  }
+  float sum = 0.0f;
+  for (int64_t k = begin; k < end; ++k) sum = std::fma(x[k], w[k], sum);
+  return sum;
 }
 
 // The sum over k of one output, before bias.
 float dot(const PackedLinear& packed, int64_t n, const Activation& input, int64_t m, const float* x) {
   const LinearKey& key = packed.key;
   const float* w = elements(packed) + n * key.cols;
-  const float* w_scales = packed.scales.data() + n * groups(key.weight, key.cols);
-  if (key.weight.element == ElementType::kInt8 && key.activation.element == ElementType::kInt8) {
-    int32_t sum = 0;
-    for (int64_t k = 0; k < key.cols; ++k) sum += static_cast<int32_t>(x[k]) * static_cast<int32_t>(w[k]);
-    return static_cast<float>(sum) * (w_scales[0] * input.scale(m, 0));
-  }
+  const int64_t num_groups = groups(key.weight, key.cols);
+  const float* w_scales = packed.scales.data() + n * num_groups;
+  const float outer = packed.scales[static_cast<size_t>(key.rows * num_groups + n)];
   const bool w_grouped = grouped_along_k(key.weight), x_grouped = grouped_along_k(key.activation);
-  const float w_whole = w_grouped ? 1.0f : w_scales[0], x_whole = x_grouped ? 1.0f : input.scale(m, 0);
-  if (!w_grouped && !x_grouped) {
-    float sum = 0.0f;
-    for (int64_t k = 0; k < key.cols; ++k) sum = std::fma(x[k], w[k], sum);
-    return sum * (w_whole * x_whole);
-  }
+  const float w_whole = w_grouped ? outer : w_scales[0], x_whole = x_grouped ? 1.0f : input.scale(m, 0);
+  if (!w_grouped && !x_grouped) return chain(key, x, w, 0, key.cols) * (w_whole * x_whole);
   const int64_t length = chain_length(key);
   float total = 0.0f;
-  for (int64_t k0 = 0, g = 0; k0 < key.cols; k0 += length, ++g) {
-    float sum = 0.0f;
-    for (int64_t k = k0; k < std::min(key.cols, k0 + length); ++k) sum = std::fma(x[k], w[k], sum);
-    const float scale = (w_grouped ? w_scales[g] : 1.0f) * (x_grouped ? input.scale(m, k0) : 1.0f);
-    total = std::fma(sum, scale, total);
+  for (int64_t k = 0; k < key.cols; k += length) {
+    const float w_scale = w_grouped ? w_scales[k / key.weight.block_cols] : 1.0f;
+    const float x_scale = x_grouped ? input.scale(m, k) : 1.0f;
+    total = std::fma(chain(key, x, w, k, std::min(key.cols, k + length)), w_scale * x_scale, total);
   }
   return total * (w_whole * x_whole);
 }

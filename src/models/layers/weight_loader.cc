@@ -12,26 +12,12 @@ namespace {
 // Rows read, quantized and packed at a time: a multiple of every block height.
 constexpr int64_t kSlabRows = 128;
 
-// A slab of the stored matrix, in place.
-MatrixView slab_of(const StoredLinear& stored, int64_t begin, int64_t end) {
-  MatrixView slab = stored.view();
-  slab.rows = end - begin;
-  slab.codes += begin * stored.format.element_bytes(1, stored.cols);
-  if (stored.format.granularity == Granularity::kRow) slab.scales += begin;
-  if (stored.format.granularity == Granularity::kBlock)
-    slab.scales += begin / stored.format.block_rows * stored.format.scale_cols(stored.cols);
-  return slab;
-}
-
 // Rows [begin, end) as FP32 values, scales applied.
 Result<void> read_values(const Checkpoint& checkpoint, const StoredLinear& stored, int64_t begin, int64_t end,
                          std::span<float> values) {
-  OCTAVO_TRY(checkpoint.tensors().read_f32(*stored.entry, begin, end, values));
-  if (!stored.format.scaled()) return {};
-  const MatrixView scales{stored.format, stored.rows, stored.cols, nullptr, stored.scales.data()};
-  for (int64_t r = begin; r < end; ++r)
-    for (int64_t c = 0; c < stored.cols; ++c)
-      values[static_cast<size_t>((r - begin) * stored.cols + c)] *= scales.scale_at(r, c);
+  if (!stored.in_place()) return checkpoint.tensors().read_f32(*stored.entry, begin, end, values);
+  const MatrixView matrix = stored.view();
+  for (int64_t r = begin; r < end; ++r) dequantize_row(matrix, r, values.data() + (r - begin) * stored.cols);
   return {};
 }
 
@@ -46,23 +32,22 @@ Error not_finite(const StoredLinear& stored, int64_t row, int64_t col) {
 Result<RowsView> source_rows(const Checkpoint& checkpoint, const StoredLinear& stored, int64_t begin, int64_t end,
                              std::vector<float>& buffer) {
   const ElementType element = stored.format.element;
-  if (stored.entry->plain && !stored.format.scaled() &&
+  if (stored.in_place() && !stored.format.scaled() &&
       (element == ElementType::kBf16 || element == ElementType::kF16 || element == ElementType::kF32))
-    return RowsView{element, stored.entry->plain->data.data() + begin * stored.format.element_bytes(1, stored.cols),
-                    end - begin, stored.cols};
+    return RowsView{element, stored.view().slab(begin, end).codes, end - begin, stored.cols};
   buffer.resize(static_cast<size_t>((end - begin) * stored.cols));
   OCTAVO_TRY(read_values(checkpoint, stored, begin, end, buffer));
   return RowsView{ElementType::kF32, reinterpret_cast<const std::byte*>(buffer.data()), end - begin, stored.cols};
 }
 
-Result<float> whole_tensor_amax(const Checkpoint& checkpoint, const StoredLinear& stored, const TensorFormat& format) {
+Result<float> whole_tensor_amax(const Checkpoint& checkpoint, const StoredLinear& stored) {
   std::vector<float> buffer;
   float amax = 0;
   for (int64_t begin = 0; begin < stored.rows; begin += kSlabRows) {
     OCTAVO_ASSIGN(const RowsView rows,
                   source_rows(checkpoint, stored, begin, std::min(stored.rows, begin + kSlabRows), buffer));
     float slab = 0;
-    group_amax(rows, format, {&slab, 1});
+    group_amax(rows, tensor_wide_format(ElementType::kE4m3), {&slab, 1});
     amax = std::max(amax, slab);
   }
   return amax;
@@ -81,13 +66,30 @@ RoundingError round_rows(const RowsView& rows, ElementType element, Matrix& out)
   return error;
 }
 
+// What the slabs of a tensor share: its scale, or the outer scale over those of the groups.
+struct WholeScale {
+  float tensor = 1.0f;
+  OuterScale outer = {};
+};
+
+Result<WholeScale> whole_scale(const Checkpoint& checkpoint, const StoredLinear& stored, const TensorFormat& format) {
+  WholeScale scale;
+  if (format.granularity != Granularity::kTensor && !format.outer()) return scale;
+  OCTAVO_ASSIGN(const float amax, whole_tensor_amax(checkpoint, stored));
+  if (format.outer())
+    scale.outer = outer_from_amax(amax, format);
+  else
+    scale.tensor = scale_from_amax(amax, format);
+  return scale;
+}
+
 Result<RoundingError> convert_slab(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed,
-                                   int64_t row, int64_t begin, float tensor_scale) {
+                                   int64_t row, int64_t begin, const WholeScale& whole) {
   const int64_t end = std::min(stored.rows, begin + kSlabRows);
   std::vector<float> buffer;
   OCTAVO_ASSIGN(const RowsView rows, source_rows(checkpoint, stored, begin, end, buffer));
   const TensorFormat& format = packed.key.weight;
-  Matrix out{.format = format, .rows = rows.rows, .cols = rows.cols, .codes = {}, .scales = {}};
+  Matrix out{.format = format, .rows = rows.rows, .cols = rows.cols, .codes = {}, .scales = {}, .zeros = {}};
   out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows.rows, rows.cols)));
   RoundingError error;
   if (!format.scaled()) {
@@ -95,9 +97,12 @@ Result<RoundingError> convert_slab(const Checkpoint& checkpoint, const StoredLin
   } else {
     if (const auto bad = find_non_finite(rows)) return fail(not_finite(stored, begin + bad->row, bad->col));
     const std::span<std::byte> codes(out.codes.data(), out.codes.size());
-    out.scales.resize(static_cast<size_t>(format.scale_rows(rows.rows) * format.scale_cols(rows.cols)), tensor_scale);
-    error = format.granularity == Granularity::kTensor ? encode_rows(rows, format, out.scales, codes)
-                                                       : quantize_rows(rows, format, out.scales, codes);
+    out.scales.resize(static_cast<size_t>(format.scale_rows(rows.rows) * format.scale_cols(rows.cols)), whole.tensor);
+    if (format.zero_points) out.zeros.resize(out.scales.size());
+    out.outer = whole.outer;
+    const ScaleGrid grid{.scales = out.scales, .zeros = out.zeros, .outer = out.outer};
+    error = format.granularity == Granularity::kTensor ? encode_rows(rows, format, grid, codes)
+                                                       : quantize_rows(rows, format, grid, codes);
   }
   packed.kernel->pack(packed, row + begin, out.view());
   return error;
@@ -108,23 +113,19 @@ Result<RoundingError> convert_slab(const Checkpoint& checkpoint, const StoredLin
 Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed, int64_t row,
                            ThreadPool& pool) {
   const int64_t slabs = (stored.rows + kSlabRows - 1) / kSlabRows;
-  if (stored.format == packed.key.weight && stored.entry->plain) {
+  if (stored.format == packed.key.weight && stored.in_place()) {
     pool.parallel_items(slabs, [&](int64_t s, int) {
       const int64_t begin = s * kSlabRows, end = std::min(stored.rows, begin + kSlabRows);
-      packed.kernel->pack(packed, row + begin, slab_of(stored, begin, end));
+      packed.kernel->pack(packed, row + begin, stored.view().slab(begin, end));
     });
     return 0.0;
   }
-  float tensor_scale = 1.0f;
-  if (packed.key.weight.granularity == Granularity::kTensor) {
-    OCTAVO_ASSIGN(const float amax, whole_tensor_amax(checkpoint, stored, packed.key.weight));
-    tensor_scale = scale_from_amax(amax, packed.key.weight);
-  }
+  OCTAVO_ASSIGN(const WholeScale whole, whole_scale(checkpoint, stored, packed.key.weight));
   std::mutex mutex;
   RoundingError total;
   std::optional<Error> error;
   pool.parallel_items(slabs, [&](int64_t s, int) {
-    Result<RoundingError> rounding = convert_slab(checkpoint, stored, packed, row, s * kSlabRows, tensor_scale);
+    Result<RoundingError> rounding = convert_slab(checkpoint, stored, packed, row, s * kSlabRows, whole);
     const std::lock_guard lock(mutex);
     if (rounding)
       total += *rounding;

@@ -19,6 +19,7 @@ std::string refuse_elements(const LinearKey& key, std::initializer_list<ElementT
 
 std::string refuse_groups(const LinearKey& key) {
   const TensorFormat &weight = key.weight, &activation = key.activation;
+  if (weight.zero_points || weight.outer()) return fmt::format("weights as {}", weight.describe());
   const bool w = weight.granularity == Granularity::kBlock, x = activation.granularity == Granularity::kBlock;
   if (w && (weight.block_rows % kPanelRows != 0 || weight.block_cols % 2 != 0))
     return fmt::format("weight blocks of {}x{}: rows must be a multiple of {}, columns even", weight.block_rows,
@@ -47,6 +48,8 @@ std::string accepts_bf16_dot(const LinearKey& key) {
 std::string accepts_int8(const LinearKey& key) {
   const std::string reason = refuse_elements(key, {ElementType::kInt8});
   if (!reason.empty()) return reason;
+  for (const TensorFormat* format : {&key.weight, &key.activation})
+    if (format->zero_points) return "zero points";
   for (const TensorFormat* format : {&key.weight, &key.activation})
     if (format->granularity == Granularity::kBlock) return fmt::format("scales per block ({})", format->describe());
   // 128 x 128 x K stays below 2^31.
