@@ -68,6 +68,10 @@ class LoadRun {
     ++at_work_;
     const std::string problem = co_await client_.request(options_.endpoint, &bodies_[i], sink);
     --at_work_;
+    if (!problem.empty() && interrupted()) {  // the server goes first: what it refuses now was interrupted too
+      io_.stop();
+      co_return;
+    }
     reader.end(problem, now());
     over_[i] = true;
     ++done_;
@@ -81,10 +85,12 @@ class LoadRun {
     while (done_ < bodies_.size()) {
       timer.expires_after(std::chrono::milliseconds(100));
       co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
-      if (options_.interrupted != nullptr && *options_.interrupted) io_.stop();
+      if (interrupted()) io_.stop();
       report();
     }
   }
+
+  bool interrupted() const { return options_.interrupted != nullptr && *options_.interrupted; }
 
   void report() const {
     progress_({.done = done_,

@@ -91,7 +91,9 @@ Result<PreTokenizer> PreTokenizer::from_json(const Json& json, bool byte_level) 
 }
 
 Result<void> PreTokenizer::add(const Json& json, bool last) {
-  OCTAVO_ASSIGN(const std::string type, type_of(json, "pre_tokenizer"));
+  const Result<std::string> named = type_of(json, "pre_tokenizer");
+  if (!named) return fail(named.error());
+  const std::string& type = *named;  // not moved out: g++ 12 would take its characters for uninitialized
   if (type == "Sequence") {
     OCTAVO_ASSIGN(const Json* parts, array_member(json, "pretokenizers", "pre_tokenizer"));
     if (byte_level_ && last && parts->empty())
@@ -100,8 +102,7 @@ Result<void> PreTokenizer::add(const Json& json, bool last) {
     return {};
   }
   if (byte_level_ && (type == "ByteLevel") != last)
-    return unsupported_part("pre_tokenizer",
-                            last ? type + " as the last step" : std::string("ByteLevel before the last step"),
+    return unsupported_part("pre_tokenizer", fmt::format("{} {} the last step", type, last ? "as" : "before"),
                             fmt::format("{}; ByteLevel exactly once, as the last step", kSupported));
   if (type == "ByteLevel" && byte_level_) return add_byte_level(json);
   if (type == "Metaspace" && !byte_level_) return add_metaspace(json);
