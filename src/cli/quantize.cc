@@ -1,6 +1,8 @@
 // octavo quantize: a checkpoint in eight bits, that Octavo and other engines load.
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -26,6 +28,18 @@ class QuantizeCommand final : public Command {
                  "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
     flags.option("override", overrides_, "RULE=SCHEME: another scheme for these modules; may be repeated");
     flags.option("dialect", options_.dialect, "fp8 or compressed-tensors (default: the one that suits the scheme)");
+    flags.group("Calibration");
+    flags.option("calibrate", calibrate_,
+                 "FILE[:WEIGHT][,FILE...]: .jsonl lines of {\"text\"} or {\"messages\"}, or plain text");
+    flags.option("samples", calibration_.data.samples, "Sequences of calibration text");
+    flags.option("length", calibration_.data.length, "Tokens of a sequence");
+    flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
+    flags.option("rounding", rounding_, "nearest or gptq (default: gptq with --calibrate, else nearest)");
+    flags.flag("act-order", calibration_.gptq.act_order, "GPTQ: columns with large activations first");
+    flags.option("damping", calibration_.gptq.damping, "GPTQ: share of the Hessian's mean diagonal added to it");
+    flags.flag("planned-activations", calibration_.planned_activations,
+               "Calibrate behind activations and KV cache in the scheme's formats, not in BF16");
+    flags.option("memory-limit", memory_limit_, "MB of activations held in memory; more is spilled beside OUT");
     machine_.declare(flags);
     output_.declare(flags);
   }
@@ -40,11 +54,16 @@ class QuantizeCommand final : public Command {
     OCTAVO_TRY(machine_.apply(machine));
     options_.threads = machine.threads > 0 ? machine.threads : available_cores();
     OCTAVO_ASSIGN(options_.plan.overrides, parse_overrides(overrides_));
+    OCTAVO_TRY(read_calibration(machine));
     OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model_));
     const auto start = std::chrono::steady_clock::now();
     Result<QuantizeSummary> quantized = fail({});
     {
-      Progress progress("quantizing", output_.json);
+      Progress calibrating("calibrating", output_.json), progress("quantizing", output_.json);
+      if (options_.calibrate)
+        options_.calibrate->progress = [&](double done, double total, std::string_view detail) {
+          calibrating.update(done, total, detail);
+        };
       quantized = quantize_checkpoint(checkpoint, out_, options_, [&](const QuantizeProgress& p) {
         progress.update(static_cast<double>(p.bytes_done), static_cast<double>(p.bytes_total), p.tensor);
       });
@@ -56,6 +75,41 @@ class QuantizeCommand final : public Command {
   }
 
  private:
+  Result<void> read_calibration(const ModelOptions& machine) {
+    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq")
+      return fail({.what = "unknown rounding",
+                   .where = "--rounding",
+                   .found = fmt::format("'{}'", rounding_),
+                   .expected = "nearest or gptq"});
+    if (calibrate_.empty()) {
+      if (rounding_ == "gptq")
+        return fail({.what = "GPTQ needs calibration text",
+                     .where = "--rounding gptq",
+                     .remedy = "give some with --calibrate FILE"});
+      return {};
+    }
+    if (!(calibration_.gptq.damping > 0) || calibration_.gptq.damping > 100)
+      return fail({.what = "damping is out of range",
+                   .where = "--damping",
+                   .found = fmt::format("{}", calibration_.gptq.damping),
+                   .expected = "above 0, at most 100"});
+    if (memory_limit_ < 0 || memory_limit_ > 1'000'000'000)
+      return fail({.what = "memory limit is out of range",
+                   .where = "--memory-limit",
+                   .found = fmt::format("{}", memory_limit_),
+                   .expected = "0 to 1000000000 MB"});
+    calibration_.memory_limit = memory_limit_ * 1'000'000;
+    OCTAVO_ASSIGN(calibration_.data.sources, parse_calibration_sources(calibrate_));
+    calibration_.rounding = rounding_ == "nearest" ? Rounding::kNearest : Rounding::kGptq;
+    calibration_.isa = machine.isa.value_or(best_isa());
+    if (!isa_available(calibration_.isa))
+      return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(calibration_.isa)),
+                   .where = "--isa",
+                   .expected = fmt::format("{} or below", isa_name(best_isa()))});
+    options_.calibrate = calibration_;
+    return {};
+  }
+
   void print(const QuantizeSummary& s, double seconds) const {
     fmt::print("{}: scheme {}, dialect {}\n", out_, s.plan.scheme, s.dialect);
     fmt::print("  {} tensors quantized, {} kept; {} -> {} ({:.1f} %); {}, {}/s read\n", s.quantized.size(),
@@ -65,13 +119,45 @@ class QuantizeCommand final : public Command {
                human_bytes(static_cast<double>(s.bytes_before) / seconds));
     fmt::print("  relative RMS error: mean {:.2f} %, worst {:.2f} % ({})\n", 100 * s.mean_error, 100 * s.worst_error,
                s.worst_tensor);
+    print_calibration(s);
     for (const std::string& note : s.notes) fmt::print("  note: {}\n", note);
+  }
+
+  void print_calibration(const QuantizeSummary& s) const {
+    if (!options_.calibrate) return;
+    for (const CalibrationSet::File& file : s.calibration_files)
+      fmt::print("  calibrated on {}: {} tokens in {} samples, {} of {} documents\n", file.path, file.tokens_used,
+                 file.samples, file.documents_used, file.documents);
+    double sum = 0, worst = 0;
+    std::string_view worst_name;
+    for (const QuantizeSummary::Tensor& t : s.quantized) {
+      sum += t.objective_ratio;
+      if (t.objective_ratio <= worst) continue;
+      worst = t.objective_ratio;
+      worst_name = t.name;
+    }
+    if (worst > 0)
+      fmt::print("  GPTQ: squared output error {:.2f} of rounding's on average, worst {:.2f} ({})\n",
+                 sum / static_cast<double>(s.quantized.size()), worst, worst_name);
   }
 
   void print_json(const QuantizeSummary& s, double seconds) const {
     Json tensors = Json::array();
     for (const QuantizeSummary::Tensor& t : s.quantized)
-      tensors.push_back({{"name", t.name}, {"format", t.format.describe()}, {"error", t.error}});
+      tensors.push_back({{"name", t.name},
+                         {"format", t.format.describe()},
+                         {"error", t.error},
+                         {"objective_ratio", t.objective_ratio}});
+    Json files = Json::array(), coverage = Json::array();
+    for (const CalibrationSet::File& f : s.calibration_files)
+      files.push_back({{"path", f.path},
+                       {"weight", f.weight},
+                       {"documents", f.documents},
+                       {"documents_used", f.documents_used},
+                       {"samples", f.samples},
+                       {"tokens", f.tokens_used}});
+    for (const CalibrationSet::Coverage& c : s.coverage)
+      coverage.push_back({{"begin", c.begin}, {"end", c.end}, {"tokens", c.tokens}});
     const Json out = {{"out", out_},
                       {"scheme", s.plan.scheme},
                       {"dialect", s.dialect},
@@ -84,12 +170,16 @@ class QuantizeCommand final : public Command {
                       {"worst_tensor", s.worst_tensor},
                       {"seconds", seconds},
                       {"notes", s.notes},
+                      {"calibration", {{"files", files}, {"coverage", coverage}}},
                       {"tensors", tensors}};
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
   }
 
   std::string model_, out_;
   QuantizeOptions options_;
+  CalibrateOptions calibration_;
+  std::string calibrate_, rounding_;
+  int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
   MachineOptions machine_;
   OutputOptions output_;

@@ -22,12 +22,9 @@ namespace {
 constexpr int64_t kCopyBytes = int64_t{4} << 20;  // of a tensor copied at a time
 constexpr int64_t kSlabBytes = int64_t{1} << 20;  // of a source quantized at a time, at least one row of blocks
 
-// One weight to quantize.
-struct Job {
-  const LinearModule* module = nullptr;
-  TensorFormat format;
-  ScaleTensor scale;
-  std::string fused;  // modules with the same text share a per-tensor scale
+// One weight to quantize, and the tensor of its scales.
+struct Job : QuantizeJob {
+  ScaleTensor scale_tensor;
 };
 
 // q, k, v of a layer run as one product in most engines, and so do gate and up.
@@ -61,8 +58,11 @@ class Quantizer {
 
   // Plan, dialect, and the tensors of the output.
   Result<void> prepare();
+  // The calibration pass, where one is asked for.
+  Result<void> calibrate(const std::filesystem::path& out);
   // Everything into the folder, still without its name.
   Result<void> write(const std::filesystem::path& folder);
+  void remove_work();
   QuantizeSummary summary();
   int64_t bytes_after() const { return summary_.bytes_after; }
 
@@ -71,6 +71,7 @@ class Quantizer {
   Result<void> lay_out();
   Result<void> copy(const TensorEntry& entry, ShardedWriter& writer);
   Result<void> quantize(const Job& job, ShardedWriter& writer);
+  Result<void> take_calibrated(ShardedWriter& writer);
   Result<RoundingError> quantize_slab(const Job& job, const TensorEntry& entry, int64_t begin, int64_t end,
                                       std::span<float> scales, ShardedWriter& writer);
   Result<float> shared_scale(const Job& job);
@@ -87,6 +88,7 @@ class Quantizer {
   std::vector<const TensorEntry*> kept_;
   std::vector<TensorToWrite> layout_;
   std::map<std::string, float> shared_scales_;  // fused group -> scale
+  std::optional<WorkFolder> work_;
   QuantizeSummary summary_;
   QuantizeProgress progress_;
   std::mutex mutex_;
@@ -133,7 +135,7 @@ Result<void> Quantizer::plan_jobs() {
                    .found = format.describe(),
                    .remedy = "leave lm_head out of the overrides"});
     Job& job = jobs_.emplace_back();
-    job.module = &module;
+    job.module = module;
     job.format = format;
     job.fused = fused_group(module, format);
   }
@@ -142,13 +144,13 @@ Result<void> Quantizer::plan_jobs() {
                  .where = fmt::format("--scheme {}", options_.plan.scheme),
                  .expected = "a scheme with quantized weights, and rules that leave some"});
   OCTAVO_ASSIGN(summary_.dialect, choose_dialect(options_.dialect, summary_.plan, modules_));
-  for (Job& job : jobs_) job.scale = scale_tensor(summary_.dialect, *job.module, job.format);
+  for (Job& job : jobs_) job.scale_tensor = scale_tensor(summary_.dialect, job.module, job.format);
   return {};
 }
 
 Result<void> Quantizer::lay_out() {
   std::map<std::string, const Job*> by_weight;
-  for (const Job& job : jobs_) by_weight[job.module->name + ".weight"] = &job;
+  for (const Job& job : jobs_) by_weight[job.module.name + ".weight"] = &job;
   for (const TensorEntry& entry : checkpoint_.tensors().entries()) {
     progress_.bytes_total += entry.stored_bytes;
     if (!entry.plain)
@@ -157,7 +159,7 @@ Result<void> Quantizer::lay_out() {
                    .found = entry.stored_type});
     if (const auto job = by_weight.find(entry.name); job != by_weight.end()) {
       layout_.push_back({entry.name, job->second->format.element, entry.shape});
-      layout_.push_back({job->second->scale.name, ElementType::kF32, job->second->scale.shape});
+      layout_.push_back({job->second->scale_tensor.name, ElementType::kF32, job->second->scale_tensor.shape});
     } else if (entry.name == "lm_head.weight" && checkpoint_.config().tied_embeddings) {
       summary_.notes.push_back("lm_head.weight is left out: config.json ties the head to the embedding");
       progress_.bytes_total -= entry.stored_bytes;
@@ -231,7 +233,7 @@ Result<float> Quantizer::shared_scale(const Job& job) {
   float amax = 0;
   for (const Job& other : jobs_) {
     if (other.fused != job.fused || other.format != job.format) continue;
-    const TensorEntry& entry = *checkpoint_.tensors().find(other.module->name + ".weight");
+    const TensorEntry& entry = *checkpoint_.tensors().find(other.module.name + ".weight");
     OCTAVO_TRY(over_slabs(entry, slab_rows(entry, job.format), [&](int64_t begin, int64_t end) -> Result<void> {
       const RowsView rows = rows_of(entry, begin, end);
       float slab_amax = 0;
@@ -272,26 +274,67 @@ Result<RoundingError> Quantizer::quantize_slab(const Job& job, const TensorEntry
 }
 
 Result<void> Quantizer::quantize(const Job& job, ShardedWriter& writer) {
-  const TensorEntry& entry = *checkpoint_.tensors().find(job.module->name + ".weight");
+  const TensorEntry& entry = *checkpoint_.tensors().find(job.module.name + ".weight");
   const TensorFormat& format = job.format;
   std::vector<float> scales(
-      static_cast<size_t>(format.scale_rows(job.module->rows) * format.scale_cols(job.module->cols)));
+      static_cast<size_t>(format.scale_rows(job.module.rows) * format.scale_cols(job.module.cols)));
   if (format.granularity == Granularity::kTensor) {
     OCTAVO_ASSIGN(scales[0], shared_scale(job));
   }
   // Added up in the order of the slabs: the figure does not depend on the threads.
   const int64_t rows = slab_rows(entry, format);
-  std::vector<RoundingError> errors(static_cast<size_t>((job.module->rows + rows - 1) / rows));
+  std::vector<RoundingError> errors(static_cast<size_t>((job.module.rows + rows - 1) / rows));
   OCTAVO_TRY(over_slabs(entry, rows, [&](int64_t begin, int64_t end) -> Result<void> {
     OCTAVO_ASSIGN(errors[static_cast<size_t>(begin / rows)], quantize_slab(job, entry, begin, end, scales, writer));
     done(rows_bytes(entry, end - begin), entry.name);
     return {};
   }));
-  OCTAVO_TRY(writer.write(job.scale.name, 0, std::as_bytes(std::span(scales))));
+  OCTAVO_TRY(writer.write(job.scale_tensor.name, 0, std::as_bytes(std::span(scales))));
   RoundingError total;
   for (const RoundingError& error : errors) total += error;
-  summary_.quantized.push_back({entry.name, format, total.relative_rms()});
+  summary_.quantized.push_back({entry.name, format, total.relative_rms(), 0});
   return {};
+}
+
+Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
+  if (!options_.calibrate) return {};
+  OCTAVO_ASSIGN(const CalibrationSet samples,
+                read_calibration_set(checkpoint_.path(), checkpoint_.config(), options_.calibrate->data));
+  for (const std::string& note : samples.notes) summary_.notes.push_back(note);
+  summary_.calibration_files = samples.files;
+  summary_.coverage = samples.coverage();
+  OCTAVO_ASSIGN(
+      work_, WorkFolder::open(out, Calibrator::fingerprint(checkpoint_, summary_.plan, *options_.calibrate, samples)));
+  const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
+  Calibrator calibrator(checkpoint_, summary_.plan, jobs, *options_.calibrate, *work_, pool_);
+  OCTAVO_TRY(calibrator.run(samples));
+  for (const std::string& note : calibrator.notes()) summary_.notes.push_back(note);
+  return {};
+}
+
+// The finished layers of the work folder into the output.
+Result<void> Quantizer::take_calibrated(ShardedWriter& writer) {
+  std::map<int, std::vector<const Job*>> by_layer;
+  for (const Job& job : jobs_) by_layer[job.module.layer].push_back(&job);
+  for (const auto& [layer, jobs] : by_layer) {
+    std::map<std::string, std::pair<TensorFormat, Shape>> formats;
+    for (const Job* job : jobs) formats[job->module.name] = {job->format, {job->module.rows, job->module.cols}};
+    OCTAVO_ASSIGN(const QuantizedLayer weights, work_->load(layer, formats));
+    for (const Job* job : jobs) {
+      const QuantizedLinear& linear = weights.at(job->module.name);
+      const std::string name = job->module.name + ".weight";
+      OCTAVO_TRY(writer.write(name, 0, {linear.matrix.codes.data(), linear.matrix.codes.size()}));
+      OCTAVO_TRY(writer.write(job->scale_tensor.name, 0, std::as_bytes(std::span(linear.matrix.scales))));
+      const double ratio = linear.rounding_objective > 0 ? linear.objective / linear.rounding_objective : 0;
+      summary_.quantized.push_back({name, job->format, linear.error, ratio});
+      done(checkpoint_.tensors().find(name)->stored_bytes, name);
+    }
+  }
+  return {};
+}
+
+void Quantizer::remove_work() {
+  if (work_) work_->remove();
 }
 
 Result<void> Quantizer::write_config(const std::filesystem::path& folder) const {
@@ -304,7 +347,11 @@ Result<void> Quantizer::write_config(const std::filesystem::path& folder) const 
 
 Result<void> Quantizer::write(const std::filesystem::path& folder) {
   OCTAVO_ASSIGN(ShardedWriter writer, ShardedWriter::create(folder, layout_, options_.shard_bytes));
-  for (const Job& job : jobs_) OCTAVO_TRY(quantize(job, writer));
+  if (work_) {
+    OCTAVO_TRY(take_calibrated(writer));
+  } else {
+    for (const Job& job : jobs_) OCTAVO_TRY(quantize(job, writer));
+  }
   for (const TensorEntry* entry : kept_) OCTAVO_TRY(copy(*entry, writer));
   OCTAVO_TRY(writer.commit());
   OCTAVO_ASSIGN(summary_.copied_files, copy_companions(checkpoint_.path(), folder));
@@ -343,9 +390,11 @@ Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const 
   Quantizer quantizer(checkpoint, options, progress);
   OCTAVO_TRY(quantizer.prepare());
   OCTAVO_TRY(check_space(out, quantizer.bytes_after()));
+  OCTAVO_TRY(quantizer.calibrate(out));
   OCTAVO_ASSIGN(OutputFolder folder, OutputFolder::create(checkpoint.path(), out));
   OCTAVO_TRY(quantizer.write(folder.path()));
   OCTAVO_TRY(folder.finish());
+  quantizer.remove_work();
   return quantizer.summary();
 }
 

@@ -1,0 +1,271 @@
+#include "quantize/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "formats/quantize_rows.h"
+#include "kernels/linear.h"
+
+namespace octavo {
+namespace {
+
+namespace fs = std::filesystem;
+
+RowsView rows_of(std::span<const float> values, int64_t rows, int64_t cols) {
+  return {ElementType::kF32, reinterpret_cast<const std::byte*>(values.data()), rows, cols};
+}
+
+// The formats that layers run in while they are calibrated: weights as planned where a fast kernel takes them, else the
+// same values in FP32.
+PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules, bool planned, Isa isa) {
+  PrecisionPlan run = plan;
+  for (const LinearModule& module : modules) {
+    LinearPlan& linear = run.linears.find(module.name)->second;
+    if (!planned && linear.activation.scaled()) linear.activation = plain_format(ElementType::kBf16);
+    const LinearKey key{linear.weight, linear.activation, module.rows, module.cols};
+    const bool slow = choose_linear(key, isa).isa == Isa::kReference && isa != Isa::kReference;
+    if (slow) linear.weight = plain_format(ElementType::kF32);
+  }
+  if (!planned)
+    for (KvPlan& kv : run.kv) kv.k = kv.v = plain_format(ElementType::kBf16);
+  return run;
+}
+
+double relative_error(const MatrixView& matrix, std::span<const float> weights) {
+  RoundingError error;
+  for (int64_t r = 0; r < matrix.rows; ++r)
+    for (int64_t c = 0; c < matrix.cols; ++c) {
+      const double value = weights[static_cast<size_t>(r * matrix.cols + c)], difference = matrix.at(r, c) - value;
+      error += {difference * difference, value * value};
+    }
+  return error.relative_rms();
+}
+
+// 64-bit FNV-1a of the samples.
+uint64_t hash_samples(const CalibrationSet& set) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  const auto mix = [&](uint64_t value) {
+    for (int i = 0; i < 8; ++i) hash = (hash ^ ((value >> (8 * i)) & 0xFF)) * 0x100000001B3ull;
+  };
+  for (const auto& sample : set.samples) {
+    mix(sample.size());
+    for (const TokenId token : sample) mix(static_cast<uint64_t>(token));
+  }
+  return hash;
+}
+
+}  // namespace
+
+Calibrator::Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, const std::vector<QuantizeJob>& jobs,
+                       const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool)
+    : checkpoint_(checkpoint),
+      plan_(plan),
+      run_plan_(running_plan(plan, checkpoint.config().linear_modules(), options.planned_activations, options.isa)),
+      jobs_(jobs),
+      options_(options),
+      folder_(folder),
+      pool_(pool) {}
+
+std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
+                                    const CalibrateOptions& options, const CalibrationSet& samples) {
+  std::string text = fmt::format("octavo calibration 1\nmodel {}\n", checkpoint.path().string());
+  std::error_code ignored;
+  std::vector<std::string> files;
+  for (fs::directory_iterator it(checkpoint.path(), ignored), end; it != end; it.increment(ignored))
+    if (it->path().extension() == ".safetensors" || it->path().filename() == "config.json")
+      files.push_back(fmt::format("file {} {} {}\n", it->path().filename().string(), it->file_size(ignored),
+                                  it->last_write_time(ignored).time_since_epoch().count()));
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) text += file;
+  text += fmt::format("samples {} tokens {} hash {:016x}\n", samples.samples.size(), samples.tokens(),
+                      hash_samples(samples));
+  text += fmt::format("rounding {} damping {} act-order {} planned {} skip {} isa {}\n",
+                      options.rounding == Rounding::kGptq ? "gptq" : "nearest", options.gptq.damping,
+                      options.gptq.act_order, options.planned_activations, options.skip_tokens, isa_name(options.isa));
+  for (const auto& [name, linear] : plan.linears)
+    text += fmt::format("{} {} {} {}\n", name, linear.weight.describe(), linear.activation.describe(),
+                        linear.activation.scale_time == ScaleTime::kStored ? "static" : "dynamic");
+  return text;
+}
+
+Result<void> Calibrator::run(const CalibrationSet& samples) {
+  PassOptions pass_options;
+  pass_options.isa = options_.isa;
+  pass_options.memory_limit = options_.memory_limit;
+  pass_options.spill_folder = folder_.path();
+  pass_options.progress = options_.progress;
+  CalibrationPass pass(checkpoint_, run_plan_, samples, pass_options, pool_);
+  return pass.run(*this);
+}
+
+std::vector<const QuantizeJob*> Calibrator::jobs_of(int layer, LinearInput input) const {
+  const auto roles = roles_of(input);
+  std::vector<const QuantizeJob*> found;
+  for (const QuantizeJob& job : jobs_)
+    if (job.module.layer == layer && std::find(roles.begin(), roles.end(), job.module.role) != roles.end())
+      found.push_back(&job);
+  return found;
+}
+
+Result<void> Calibrator::see(int layer, LinearInput input, int64_t sample, const Activation& rows) {
+  const auto [place, is_new] = statistics_.try_emplace(place_name(layer, input), rows.cols);
+  place->second.add(rows.format.element, rows.codes, rows.rows, rows.code_stride, pool_);
+  if (place->second.damaged()) {
+    const LogHistogram& histogram = place->second.histogram();
+    return fail({.what = "activations are NaN or infinite",
+                 .where = fmt::format("{}, calibration sample {}", place->first, sample),
+                 .found = fmt::format("{} NaN, {} infinite", histogram.nans(), histogram.infinities()),
+                 .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+  }
+  if (options_.rounding != Rounding::kGptq || jobs_of(layer, input).empty()) return {};
+  if (!hessian_) hessian_ = std::make_unique<Hessian>(rows.cols, options_.isa);
+  hessian_->add(rows, std::min(options_.skip_tokens, rows.rows - 1), pool_);
+  return {};
+}
+
+Result<void> Calibrator::see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v,
+                                int64_t stride) {
+  const ModelConfig& c = checkpoint_.config();
+  for (int64_t head = 0; head < c.num_kv_heads; ++head)
+    for (const bool key : {true, false}) {
+      const auto [place, is_new] = statistics_.try_emplace(kv_place_name(layer, key, head), c.head_dim);
+      const float* values = (key ? k : v) + head * c.head_dim;
+      place->second.add(ElementType::kF32, reinterpret_cast<const std::byte*>(values), rows, stride * 4, pool_);
+      if (place->second.damaged())
+        return fail({.what = "keys or values are NaN or infinite",
+                     .where = fmt::format("{}, calibration sample {}", place->first, sample),
+                     .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+    }
+  return {};
+}
+
+Result<std::vector<float>> Calibrator::read_weight(const LinearModule& module) const {
+  const TensorEntry& entry = *checkpoint_.tensors().find(module.name + ".weight");
+  std::vector<float> values(static_cast<size_t>(module.rows * module.cols));
+  OCTAVO_TRY(checkpoint_.tensors().read_f32(entry, 0, module.rows, values));
+  checkpoint_.tensors().forget(entry, 0, module.rows);
+  if (const auto bad = find_non_finite(rows_of(values, module.rows, module.cols)))
+    return fail(
+        {.what = "a weight that is to be quantized is NaN or infinite",
+         .where = fmt::format("{}: tensor {}, row {}, column {}", entry.file.string(), entry.name, bad->row, bad->col),
+         .remedy = "the checkpoint is damaged: fetch it again, or leave this module out with --ignore"});
+  return values;
+}
+
+// One scale for all the weights that share it.
+Result<float> Calibrator::tensor_scale(const QuantizeJob& job) {
+  if (job.format.granularity != Granularity::kTensor) return 1.0f;
+  if (const auto known = tensor_scales_.find(job.fused); known != tensor_scales_.end()) return known->second;
+  float amax = 0;
+  for (const QuantizeJob& other : jobs_) {
+    if (other.fused != job.fused || other.format != job.format) continue;
+    OCTAVO_ASSIGN(const std::vector<float> values, read_weight(other.module));
+    float own = 0;
+    group_amax(rows_of(values, other.module.rows, other.module.cols), job.format, {&own, 1});
+    amax = std::max(amax, own);
+  }
+  return tensor_scales_[job.fused] = scale_from_amax(amax, job.format);
+}
+
+Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, const GptqSolver* solver) {
+  const LinearModule& m = job.module;
+  OCTAVO_ASSIGN(const std::vector<float> weights, read_weight(m));
+  OCTAVO_ASSIGN(const float scale, tensor_scale(job));
+  QuantizedLinear linear;
+  if (solver != nullptr) {
+    GptqResult result = solver->quantize(weights, m.rows, job.format, scale, pool_);
+    linear.matrix = std::move(result.matrix);
+    linear.objective = result.objective;
+    linear.rounding_objective = result.rounding_objective;
+  } else {
+    Matrix& matrix = linear.matrix;
+    matrix = {.format = job.format, .rows = m.rows, .cols = m.cols, .codes = {}, .scales = {}};
+    matrix.codes = AlignedBytes(static_cast<size_t>(job.format.element_bytes(m.rows, m.cols)));
+    matrix.scales.assign(static_cast<size_t>(job.format.scale_rows(m.rows) * job.format.scale_cols(m.cols)), scale);
+    const std::span<std::byte> codes(matrix.codes.data(), matrix.codes.size());
+    const RowsView view = rows_of(weights, m.rows, m.cols);
+    if (job.format.granularity == Granularity::kTensor)
+      encode_rows(view, job.format, matrix.scales, codes);
+    else
+      quantize_rows(view, job.format, matrix.scales, codes);
+  }
+  linear.error = relative_error(linear.matrix.view(), weights);
+  return linear;
+}
+
+Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
+  const std::vector<const QuantizeJob*> jobs = jobs_of(layer, input);
+  std::optional<GptqSolver> solver;
+  if (hessian_) {
+    auto created = GptqSolver::create(hessian_->matrix(), hessian_->size(), options_.gptq);
+    if (!created) {
+      Error error = std::move(created).error();
+      error.where = place_name(layer, input);
+      return fail(std::move(error));
+    }
+    solver = std::move(*created);
+    if (solver->damping_used() > options_.gptq.damping)
+      notes_.push_back(fmt::format("{}: GPTQ's damping was raised to {} to factor the Hessian",
+                                   place_name(layer, input), solver->damping_used()));
+    hessian_.reset();
+  }
+  for (const QuantizeJob* job : jobs) {
+    OCTAVO_ASSIGN(weights_[job->module.name], quantize_module(*job, solver ? &*solver : nullptr));
+  }
+  return {};
+}
+
+Result<void> Calibrator::load_finished(int layer) {
+  if (loaded_layer_ == layer) return {};
+  std::map<std::string, std::pair<TensorFormat, Shape>> formats;
+  for (const QuantizeJob& job : jobs_)
+    if (job.module.layer == layer) formats[job.module.name] = {job.format, {job.module.rows, job.module.cols}};
+  OCTAVO_ASSIGN(weights_, folder_.load(layer, formats));
+  loaded_layer_ = layer;
+  return {};
+}
+
+// A module as if a checkpoint held what it has become.
+Result<StoredLinear> Calibrator::source(const LinearModule& module) {
+  OCTAVO_ASSIGN(StoredLinear stored, checkpoint_.linear(module.name));
+  const auto found = weights_.find(module.name);
+  if (found == weights_.end()) return stored;
+  const Matrix& matrix = found->second.matrix;
+  TensorEntry& entry = entries_[module.name];
+  entry = *stored.entry;
+  if (run_plan_.linear(module.name).weight.scaled()) {
+    entry.plain = TensorView{matrix.format.element, entry.shape, {matrix.codes.data(), matrix.codes.size()}};
+    stored.format = matrix.format;
+    stored.scales = matrix.scales;
+  } else {
+    std::vector<float>& values = wide_[module.name] = dequantize(matrix.view());
+    entry.plain = TensorView{ElementType::kF32, entry.shape, std::as_bytes(std::span<const float>(values))};
+    stored.format = plain_format(ElementType::kF32);
+  }
+  stored.entry = &entry;
+  if (found->second.input_scale > 0) stored.input_scale = found->second.input_scale;
+  return stored;
+}
+
+Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerLoader& loader) {
+  const bool finished = !watches(layer);
+  if (finished) {
+    OCTAVO_TRY(load_finished(layer));
+  } else {
+    OCTAVO_TRY(quantize_group(layer, input));
+  }
+  auto loaded = loader.group(layer, input, [&](const LinearModule& module) { return source(module); });
+  entries_.clear();
+  wide_.clear();
+  if (!loaded || finished) return loaded;
+  if (input == LinearInput::kDown || input == LinearInput::kHead) {
+    OCTAVO_TRY(folder_.save(layer, weights_));
+    weights_.clear();
+    statistics_.clear();
+  }
+  return loaded;
+}
+
+}  // namespace octavo
