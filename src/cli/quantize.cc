@@ -23,7 +23,8 @@ class QuantizeCommand final : public Command {
     flags.argument("MODEL", model_, "The model folder to quantize");
     flags.argument("OUT", out_, "The folder to write (new or empty)");
     flags.group("Precision");
-    flags.option("scheme", options_.plan.scheme, "fp8, fp8-block, fp8-block-ue8m0, fp8-tensor, fp8-weight, int8");
+    flags.option("scheme", options_.plan.scheme,
+                 "fp8, fp8-block, fp8-block-ue8m0, fp8-tensor, fp8-static, fp8-weight, int8");
     flags.option("ignore", options_.plan.ignore,
                  "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
     flags.option("override", overrides_, "RULE=SCHEME: another scheme for these modules; may be repeated");
@@ -35,6 +36,8 @@ class QuantizeCommand final : public Command {
     flags.option("length", calibration_.data.length, "Tokens of a sequence");
     flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
     flags.option("rounding", rounding_, "nearest or gptq (default: gptq with --calibrate, else nearest)");
+    flags.option("estimator", estimator_,
+                 "Static activation scales: amax, mse, percentile[:QUANTILE[:CLIP]], margin[:SHARE]");
     flags.flag("act-order", calibration_.gptq.act_order, "GPTQ: columns with large activations first");
     flags.option("damping", calibration_.gptq.damping, "GPTQ: share of the Hessian's mean diagonal added to it");
     flags.flag("planned-activations", calibration_.planned_activations,
@@ -98,6 +101,7 @@ class QuantizeCommand final : public Command {
                    .where = "--memory-limit",
                    .found = fmt::format("{}", memory_limit_),
                    .expected = "0 to 1000000000 MB"});
+    OCTAVO_ASSIGN(calibration_.estimator, parse_estimator(estimator_));
     calibration_.memory_limit = memory_limit_ * 1'000'000;
     OCTAVO_ASSIGN(calibration_.data.sources, parse_calibration_sources(calibrate_));
     calibration_.rounding = rounding_ == "nearest" ? Rounding::kNearest : Rounding::kGptq;
@@ -178,7 +182,7 @@ class QuantizeCommand final : public Command {
   std::string model_, out_;
   QuantizeOptions options_;
   CalibrateOptions calibration_;
-  std::string calibrate_, rounding_;
+  std::string calibrate_, rounding_, estimator_ = "amax";
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
   MachineOptions machine_;

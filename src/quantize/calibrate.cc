@@ -7,6 +7,8 @@
 
 #include "formats/quantize_rows.h"
 #include "kernels/linear.h"
+#include "quantize/quantization_config.h"
+#include "quantize/statistics_file.h"
 
 namespace octavo {
 namespace {
@@ -81,9 +83,10 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
   for (const std::string& file : files) text += file;
   text += fmt::format("samples {} tokens {} hash {:016x}\n", samples.samples.size(), samples.tokens(),
                       hash_samples(samples));
-  text += fmt::format("rounding {} damping {} act-order {} planned {} skip {} isa {}\n",
+  text += fmt::format("rounding {} damping {} act-order {} planned {} skip {} isa {} estimator {}\n",
                       options.rounding == Rounding::kGptq ? "gptq" : "nearest", options.gptq.damping,
-                      options.gptq.act_order, options.planned_activations, options.skip_tokens, isa_name(options.isa));
+                      options.gptq.act_order, options.planned_activations, options.skip_tokens, isa_name(options.isa),
+                      estimator_text(options.estimator));
   for (const auto& [name, linear] : plan.linears)
     text += fmt::format("{} {} {} {}\n", name, linear.weight.describe(), linear.activation.describe(),
                         linear.activation.scale_time == ScaleTime::kStored ? "static" : "dynamic");
@@ -212,9 +215,37 @@ Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
     hessian_.reset();
   }
   for (const QuantizeJob* job : jobs) {
-    OCTAVO_ASSIGN(weights_[job->module.name], quantize_module(*job, solver ? &*solver : nullptr));
+    OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr));
+    const LinearPlan& plan = plan_.linear(job->module.name);
+    if (has_input_scale(plan)) linear.input_scale = input_scale(layer, input, plan.activation);
+    weights_[job->module.name] = std::move(linear);
   }
   return {};
+}
+
+// The static scale of a group's input, and a note where another estimator than amax does worse than it.
+float Calibrator::input_scale(int layer, LinearInput input, const TensorFormat& format) {
+  const std::string place = place_name(layer, input);
+  const ValueStatistics& seen = statistics_.at(place);
+  const ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, options_.estimator);
+  std::string note = fmt::format(
+      "{}: {} loses to amax on the calibration's activations: relative squared error {:.3g}, "
+      "amax {:.3g}",
+      place, estimator_text(options_.estimator), estimate.error, estimate.amax_error);
+  const bool known = std::find(notes_.begin(), notes_.end(), note) != notes_.end();
+  if (estimate.loses_to_amax() && !known) notes_.push_back(std::move(note));
+  return estimate.scale;
+}
+
+Result<StatisticsMap> Calibrator::statistics() const {
+  StatisticsMap all;
+  const int layers = static_cast<int>(checkpoint_.config().num_layers);
+  for (int layer = -1; layer < layers; ++layer) {
+    if (layer < 0 && !folder_.has(layer)) continue;
+    OCTAVO_ASSIGN(StatisticsMap own, read_statistics(folder_.statistics_file(layer)));
+    all.merge(own);
+  }
+  return all;
 }
 
 Result<void> Calibrator::load_finished(int layer) {
@@ -261,7 +292,8 @@ Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerL
   wide_.clear();
   if (!loaded || finished) return loaded;
   if (input == LinearInput::kDown || input == LinearInput::kHead) {
-    OCTAVO_TRY(folder_.save(layer, weights_));
+    OCTAVO_TRY(write_statistics(folder_.statistics_file(layer), statistics_));
+    OCTAVO_TRY(folder_.save(layer, weights_));  // last: this file says that the layer is finished
     weights_.clear();
     statistics_.clear();
   }

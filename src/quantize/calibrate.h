@@ -14,6 +14,7 @@
 #include "kernels/isa.h"
 #include "quantize/calibration_data.h"
 #include "quantize/calibration_pass.h"
+#include "quantize/estimator.h"
 #include "quantize/gptq.h"
 #include "quantize/hessian.h"
 #include "quantize/statistics.h"
@@ -31,6 +32,7 @@ struct CalibrateOptions {
   bool planned_activations = false;
   // Tokens at the start of a sample that do not count in the Hessian: the first ones' activations are huge.
   int64_t skip_tokens = 1;
+  EstimatorOptions estimator;               // of static activation scales
   int64_t memory_limit = int64_t{1} << 30;  // of activations held
   Isa isa = Isa::kReference;
   std::function<void(double done, double total, std::string_view detail)> progress;
@@ -56,6 +58,8 @@ class Calibrator final : public PassVisitor {
                                  const CalibrateOptions& options, const CalibrationSet& samples);
 
   const std::vector<std::string>& notes() const { return notes_; }
+  // Of every layer, also of those that an earlier run finished.
+  Result<StatisticsMap> statistics() const;
 
   bool watches(int layer) const override { return !folder_.has(layer); }
   Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) override;
@@ -64,6 +68,7 @@ class Calibrator final : public PassVisitor {
 
  private:
   Result<void> quantize_group(int layer, LinearInput input);
+  float input_scale(int layer, LinearInput input, const TensorFormat& format);
   Result<QuantizedLinear> quantize_module(const QuantizeJob& job, const GptqSolver* solver);
   Result<std::vector<float>> read_weight(const LinearModule& module) const;
   Result<float> tensor_scale(const QuantizeJob& job);

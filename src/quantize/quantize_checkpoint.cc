@@ -15,6 +15,7 @@
 #include "quantize/companions.h"
 #include "quantize/quantization_config.h"
 #include "quantize/sharded_writer.h"
+#include "quantize/statistics_file.h"
 
 namespace octavo {
 namespace {
@@ -25,6 +26,7 @@ constexpr int64_t kSlabBytes = int64_t{1} << 20;  // of a source quantized at a 
 // One weight to quantize, and the tensor of its scales.
 struct Job : QuantizeJob {
   ScaleTensor scale_tensor;
+  std::optional<ScaleTensor> input_scale;  // static activations
 };
 
 // q, k, v of a layer run as one product in most engines, and so do gate and up.
@@ -72,6 +74,7 @@ class Quantizer {
   Result<void> copy(const TensorEntry& entry, ShardedWriter& writer);
   Result<void> quantize(const Job& job, ShardedWriter& writer);
   Result<void> take_calibrated(ShardedWriter& writer);
+  Result<void> write_calibration(const std::filesystem::path& folder) const;
   Result<RoundingError> quantize_slab(const Job& job, const TensorEntry& entry, int64_t begin, int64_t end,
                                       std::span<float> scales, ShardedWriter& writer);
   Result<float> shared_scale(const Job& job);
@@ -89,6 +92,7 @@ class Quantizer {
   std::vector<TensorToWrite> layout_;
   std::map<std::string, float> shared_scales_;  // fused group -> scale
   std::optional<WorkFolder> work_;
+  StatisticsMap statistics_;
   QuantizeSummary summary_;
   QuantizeProgress progress_;
   std::mutex mutex_;
@@ -144,7 +148,16 @@ Result<void> Quantizer::plan_jobs() {
                  .where = fmt::format("--scheme {}", options_.plan.scheme),
                  .expected = "a scheme with quantized weights, and rules that leave some"});
   OCTAVO_ASSIGN(summary_.dialect, choose_dialect(options_.dialect, summary_.plan, modules_));
-  for (Job& job : jobs_) job.scale_tensor = scale_tensor(summary_.dialect, job.module, job.format);
+  for (Job& job : jobs_) {
+    job.scale_tensor = scale_tensor(summary_.dialect, job.module, job.format);
+    if (!has_input_scale(summary_.plan.linear(job.module.name))) continue;
+    job.input_scale = input_scale_tensor(summary_.dialect, job.module);
+    if (!options_.calibrate)
+      return fail({.what = "static activation scales need calibration text",
+                   .where = job.module.name,
+                   .found = summary_.plan.linear(job.module.name).activation.describe(),
+                   .remedy = "give some with --calibrate FILE"});
+  }
   return {};
 }
 
@@ -160,6 +173,8 @@ Result<void> Quantizer::lay_out() {
     if (const auto job = by_weight.find(entry.name); job != by_weight.end()) {
       layout_.push_back({entry.name, job->second->format.element, entry.shape});
       layout_.push_back({job->second->scale_tensor.name, ElementType::kF32, job->second->scale_tensor.shape});
+      if (job->second->input_scale)
+        layout_.push_back({job->second->input_scale->name, ElementType::kF32, job->second->input_scale->shape});
     } else if (entry.name == "lm_head.weight" && checkpoint_.config().tied_embeddings) {
       summary_.notes.push_back("lm_head.weight is left out: config.json ties the head to the embedding");
       progress_.bytes_total -= entry.stored_bytes;
@@ -309,7 +324,19 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, *options_.calibrate, *work_, pool_);
   OCTAVO_TRY(calibrator.run(samples));
   for (const std::string& note : calibrator.notes()) summary_.notes.push_back(note);
+  OCTAVO_ASSIGN(statistics_, calibrator.statistics());
   return {};
+}
+
+Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) const {
+  if (!work_) return {};
+  OCTAVO_TRY(write_statistics(folder / kStatisticsName, statistics_));
+  TensorFormat format = tensor_wide_format(ElementType::kE4m3);
+  for (const Job& job : jobs_)
+    if (const TensorFormat& own = summary_.plan.linear(job.module.name).activation; own.scaled())
+      format = tensor_wide_format(own.element);
+  return write_text_file(folder / kStatisticsReportName,
+                         statistics_report(statistics_, format, options_.calibrate->estimator));
 }
 
 // The finished layers of the work folder into the output.
@@ -325,6 +352,8 @@ Result<void> Quantizer::take_calibrated(ShardedWriter& writer) {
       const std::string name = job->module.name + ".weight";
       OCTAVO_TRY(writer.write(name, 0, {linear.matrix.codes.data(), linear.matrix.codes.size()}));
       OCTAVO_TRY(writer.write(job->scale_tensor.name, 0, std::as_bytes(std::span(linear.matrix.scales))));
+      if (job->input_scale)
+        OCTAVO_TRY(writer.write(job->input_scale->name, 0, std::as_bytes(std::span(&linear.input_scale, 1))));
       const double ratio = linear.rounding_objective > 0 ? linear.objective / linear.rounding_objective : 0;
       summary_.quantized.push_back({name, job->format, linear.error, ratio});
       done(checkpoint_.tensors().find(name)->stored_bytes, name);
@@ -355,6 +384,7 @@ Result<void> Quantizer::write(const std::filesystem::path& folder) {
   for (const TensorEntry* entry : kept_) OCTAVO_TRY(copy(*entry, writer));
   OCTAVO_TRY(writer.commit());
   OCTAVO_ASSIGN(summary_.copied_files, copy_companions(checkpoint_.path(), folder));
+  OCTAVO_TRY(write_calibration(folder));
   return write_config(folder);
 }
 

@@ -141,6 +141,17 @@ void ValueStatistics::merge(const ValueStatistics& other) {
     channel_amax_[c] = std::max(channel_amax_[c], other.channel_amax_[c]);
 }
 
+void ValueStatistics::restore(const Counts& counts, std::vector<float> channel_amax) {
+  OCTAVO_CHECK(counts.first_bin + counts.bins.size() <= LogHistogram::kBins, "{} bins from {} on", counts.bins.size(),
+               counts.first_bin);
+  histogram_ = LogHistogram();
+  std::copy(counts.bins.begin(), counts.bins.end(),
+            histogram_.bins_.begin() + static_cast<std::ptrdiff_t>(counts.first_bin));
+  histogram_.nans_ = counts.nans;
+  histogram_.infinities_ = counts.infinities;
+  channel_amax_ = std::move(channel_amax);
+}
+
 float ValueStatistics::amax() const {
   return channel_amax_.empty() ? 0.0f : *std::max_element(channel_amax_.begin(), channel_amax_.end());
 }

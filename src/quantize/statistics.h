@@ -50,11 +50,16 @@ class ValueStatistics {
   // Rows of plain BF16 or FP32 values, `channels` columns each.
   void add(ElementType element, const std::byte* rows, int64_t num_rows, int64_t stride_bytes, ThreadPool& pool);
   void merge(const ValueStatistics& other);
+  // As read from a file: `bins` from bin `first_bin` on.
+  struct Counts {
+    uint64_t first_bin;
+    std::vector<uint64_t> bins;
+    uint64_t nans, infinities;
+  };
+  void restore(const Counts& counts, std::vector<float> channel_amax);
 
   const LogHistogram& histogram() const { return histogram_; }
-  LogHistogram& histogram() { return histogram_; }
   const std::vector<float>& channel_amax() const { return channel_amax_; }
-  std::vector<float>& channel_amax() { return channel_amax_; }
   float amax() const;  // of the finite values
   int64_t channels() const { return static_cast<int64_t>(channel_amax_.size()); }
   bool damaged() const { return histogram_.nans_ + histogram_.infinities_ > 0; }

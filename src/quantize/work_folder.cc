@@ -88,7 +88,7 @@ fs::path WorkFolder::file(int layer) const {
 }
 
 fs::path WorkFolder::statistics_file(int layer) const {
-  return path_ / (layer < 0 ? std::string("head-statistics") : fmt::format("layer-{:05}-statistics", layer));
+  return path_ / (layer < 0 ? std::string("head.npz") : fmt::format("layer-{:05}.npz", layer));
 }
 
 bool WorkFolder::has(int layer) const {

@@ -73,6 +73,13 @@ Result<LinearGroup> LinearGroup::load(const Checkpoint& checkpoint, const Precis
   std::vector<Member> members;
   for (const LinearModule& module : modules) {
     OCTAVO_ASSIGN(StoredLinear stored, source(module));
+    const TensorFormat& activation = plan.linear(module.name).activation;
+    if (activation.granularity == Granularity::kTensor && !stored.input_scale)
+      return fail({.what = "static activations without a scale",
+                   .where = module.name,
+                   .found = "a checkpoint that stores none",
+                   .expected = fmt::format("{}.input_scale", module.name),
+                   .remedy = "calibrate one: octavo quantize MODEL OUT --scheme fp8-static --calibrate FILE"});
     members.push_back({&module, &plan.linear(module.name), std::move(stored), group.rows_});
     group.rows_ += module.rows;
     group.cols_ = module.cols;
