@@ -103,6 +103,11 @@ Result<void> Calibrator::run(const CalibrationSet& samples) {
   return pass.run(*this);
 }
 
+bool Calibrator::watches(int layer) const {
+  const bool wide_head = layer < 0 && jobs_of(layer, LinearInput::kHead).empty();
+  return !wide_head && !folder_.has(layer);
+}
+
 std::vector<const QuantizeJob*> Calibrator::jobs_of(int layer, LinearInput input) const {
   const auto roles = roles_of(input);
   std::vector<const QuantizeJob*> found;
@@ -260,9 +265,10 @@ Result<void> Calibrator::load_finished(int layer) {
 
 // A module as if a checkpoint held what it has become.
 Result<StoredLinear> Calibrator::source(const LinearModule& module) {
-  OCTAVO_ASSIGN(StoredLinear stored, checkpoint_.linear(module.name));
+  Result<StoredLinear> result = checkpoint_.linear(module.name);
   const auto found = weights_.find(module.name);
-  if (found == weights_.end()) return stored;
+  if (!result || found == weights_.end()) return result;
+  StoredLinear& stored = *result;
   const Matrix& matrix = found->second.matrix;
   TensorEntry& entry = entries_[module.name];
   entry = *stored.entry;
@@ -277,7 +283,7 @@ Result<StoredLinear> Calibrator::source(const LinearModule& module) {
   }
   stored.entry = &entry;
   if (found->second.input_scale > 0) stored.input_scale = found->second.input_scale;
-  return stored;
+  return result;
 }
 
 Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerLoader& loader) {

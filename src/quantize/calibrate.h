@@ -61,7 +61,7 @@ class Calibrator final : public PassVisitor {
   // Of every layer, also of those that an earlier run finished.
   Result<StatisticsMap> statistics() const;
 
-  bool watches(int layer) const override { return !folder_.has(layer); }
+  bool watches(int layer) const override;
   Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) override;
   Result<void> see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v, int64_t stride) override;
   Result<LinearGroup> group(int layer, LinearInput input, const LayerLoader& loader) override;

@@ -137,14 +137,15 @@ void CalibrationPass::hand_on(const Activation& held, const Activation& out) {
 Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {
   const ModelConfig& c = checkpoint_.config();
   const std::string what = fmt::format("layer {}", index);
-  OCTAVO_TRY(each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+  const Result<void> qkv_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     const Activation in = seen_.resize(plain_format(held_element(index, LinearInput::kQkv)), r.rows, c.hidden_size);
     runner_.norm(layer.input_norm, r.x, in, pool_);
     return visitor.see(index, LinearInput::kQkv, s, in);
-  }));
+  });
+  if (!qkv_seen) return qkv_seen;
   OCTAVO_ASSIGN(layer.qkv, visitor.group(index, LinearInput::kQkv, loader_));
   OCTAVO_TRY(make_held(index, LinearInput::kO));
-  OCTAVO_TRY(each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+  const Result<void> o_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     const PagedKvLayer kv = fresh_kv(index, r.rows);
     const auto norm = [&](const Activation& out) { runner_.norm(layer.input_norm, r.x, out, pool_); };
     runner_.project_qkv(layer.qkv, layer, r, kv, norm, pool_);
@@ -154,7 +155,8 @@ Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, Pa
     runner_.attend(layer, r, kv, out, pool_);
     OCTAVO_TRY(visitor.see(index, LinearInput::kO, s, out));
     return held_.save(s);
-  }));
+  });
+  if (!o_seen) return o_seen;
   OCTAVO_ASSIGN(layer.o, visitor.group(index, LinearInput::kO, loader_));
   return {};
 }
@@ -162,7 +164,7 @@ Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, Pa
 Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {
   const ModelConfig& c = checkpoint_.config();
   const std::string what = fmt::format("layer {}", index);
-  OCTAVO_TRY(each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+  const Result<void> gate_up_seen = each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     OCTAVO_ASSIGN(std::byte* const slab, held_.open(s));
     const Activation held = held_rows(index, LinearInput::kO, r.rows, slab);
     runner_.add_projection(
@@ -170,17 +172,19 @@ Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisi
     const Activation in = seen_.resize(plain_format(held_element(index, LinearInput::kGateUp)), r.rows, c.hidden_size);
     runner_.norm(layer.post_norm, r.x, in, pool_);
     return visitor.see(index, LinearInput::kGateUp, s, in);
-  }));
+  });
+  if (!gate_up_seen) return gate_up_seen;
   OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
   OCTAVO_TRY(make_held(index, LinearInput::kDown));
-  OCTAVO_TRY(each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+  const Result<void> down_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     const auto norm = [&](const Activation& out) { runner_.norm(layer.post_norm, r.x, out, pool_); };
     runner_.project_gate_up(layer.gate_up, r.rows, norm, pool_);
     const Activation out = held_rows(index, LinearInput::kDown, r.rows, held_.overwrite(s));
     runner_.silu_gate(out, pool_);
     OCTAVO_TRY(visitor.see(index, LinearInput::kDown, s, out));
     return held_.save(s);
-  }));
+  });
+  if (!down_seen) return down_seen;
   OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
   return each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     OCTAVO_ASSIGN(std::byte* const slab, held_.open(s));
@@ -204,24 +208,27 @@ Result<void> CalibrationPass::run_through(int index, PassVisitor& visitor) {
   OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
   OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
   held_ = SampleStore();
-  OCTAVO_TRY(each_sample(true, fmt::format("layer {}", index), [&](int64_t, const LayerRows& r) -> Result<void> {
-    runner_.attention_block(layer, r, fresh_kv(index, r.rows), pool_);
-    runner_.mlp_block(layer, r, pool_);
-    return {};
-  }));
+  const Result<void> run =
+      each_sample(true, fmt::format("layer {}", index), [&](int64_t, const LayerRows& r) -> Result<void> {
+        runner_.attention_block(layer, r, fresh_kv(index, r.rows), pool_);
+        runner_.mlp_block(layer, r, pool_);
+        return {};
+      });
+  if (!run) return run;
   done_ += static_cast<double>((kSteps - 1) * static_cast<int64_t>(set_.samples.size()));
   return {};
 }
 
 Result<void> CalibrationPass::see_head(PassVisitor& visitor) {
-  if (!plan_.linear("lm_head").weight.scaled() || !visitor.watches(-1)) return {};
+  if (!visitor.watches(-1)) return {};
   OCTAVO_ASSIGN(const AlignedArray<float> weight, loader_.final_norm());
-  OCTAVO_TRY(each_sample(false, "lm_head", [&](int64_t s, const LayerRows& r) -> Result<void> {
+  const Result<void> head_seen = each_sample(false, "lm_head", [&](int64_t s, const LayerRows& r) -> Result<void> {
     const Activation in =
         seen_.resize(plain_format(held_element(-1, LinearInput::kHead)), r.rows, checkpoint_.config().hidden_size);
     runner_.norm(weight, r.x, in, pool_);
     return visitor.see(-1, LinearInput::kHead, s, in);
-  }));
+  });
+  if (!head_seen) return head_seen;
   return visitor.group(-1, LinearInput::kHead, loader_).map([](const LinearGroup&) {});
 }
 

@@ -20,7 +20,8 @@ class PassVisitor {
  public:
   virtual ~PassVisitor() = default;
 
-  // Whether anything of this layer is to be seen. If not, its groups are asked for and it is run through.
+  // Whether anything of this layer is to be seen. If not, its groups are asked for and it is run through; the head
+  // (-1) is then left out.
   virtual bool watches(int layer) const = 0;
   // The rows that enter a group: plain BF16, or FP32 where the plan's activations are finer or scaled.
   virtual Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) = 0;

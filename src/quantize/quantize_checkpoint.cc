@@ -318,8 +318,9 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   for (const std::string& note : samples.notes) summary_.notes.push_back(note);
   summary_.calibration_files = samples.files;
   summary_.coverage = samples.coverage();
-  OCTAVO_ASSIGN(
-      work_, WorkFolder::open(out, Calibrator::fingerprint(checkpoint_, summary_.plan, *options_.calibrate, samples)));
+  const std::string fingerprint = Calibrator::fingerprint(checkpoint_, summary_.plan, *options_.calibrate, samples);
+  OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint));
+  work_.emplace(std::move(work));
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, *options_.calibrate, *work_, pool_);
   OCTAVO_TRY(calibrator.run(samples));
