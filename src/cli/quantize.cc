@@ -36,6 +36,9 @@ class QuantizeCommand final : public Command {
     flags.option("length", calibration_.data.length, "Tokens of a sequence");
     flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
     flags.option("rounding", rounding_, "nearest or gptq (default: gptq with --calibrate, else nearest)");
+    flags.option("scales-from", scales_from_,
+                 "A quantized folder: its formats, dialect and activation scales for this model's weights (with "
+                 "--calibrate, drift is checked); or a calibration.npz");
     flags.option("estimator", estimator_,
                  "Static activation scales: amax, mse, percentile[:QUANTILE[:CLIP]], margin[:SHARE]");
     flags.flag("act-order", calibration_.gptq.act_order, "GPTQ: columns with large activations first");
@@ -48,7 +51,7 @@ class QuantizeCommand final : public Command {
   }
 
   Result<void> run() override {
-    if (options_.plan.scheme.empty())
+    if (options_.plan.scheme.empty() && scales_from_.empty())
       return fail({.what = "no scheme",
                    .where = "--scheme",
                    .expected = "for example fp8",
@@ -59,6 +62,7 @@ class QuantizeCommand final : public Command {
     OCTAVO_ASSIGN(options_.plan.overrides, parse_overrides(overrides_));
     OCTAVO_TRY(read_calibration(machine));
     OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model_));
+    OCTAVO_TRY(read_earlier(checkpoint.config()));
     const auto start = std::chrono::steady_clock::now();
     Result<QuantizeSummary> quantized = fail({});
     {
@@ -78,12 +82,28 @@ class QuantizeCommand final : public Command {
   }
 
  private:
+  Result<void> read_earlier(const ModelConfig& config) {
+    if (scales_from_.empty()) return {};
+    OCTAVO_ASSIGN(options_.earlier, read_earlier_scales(scales_from_, config));
+    const bool folder = options_.earlier->plan.has_value();
+    if (folder && !(options_.plan.scheme.empty() && options_.plan.ignore.empty() && options_.plan.overrides.empty()))
+      return fail({.what = "a scheme and an earlier model's formats at once",
+                   .where = "--scales-from",
+                   .found = scales_from_,
+                   .remedy = "leave out --scheme, --ignore and --override: the folder decides the formats"});
+    if (!folder && options_.plan.scheme.empty())
+      return fail({.what = "no scheme", .where = "--scheme", .expected = "for example fp8-static"});
+    return {};
+  }
+
   Result<void> read_calibration(const ModelOptions& machine) {
     if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq")
       return fail({.what = "unknown rounding",
                    .where = "--rounding",
                    .found = fmt::format("'{}'", rounding_),
                    .expected = "nearest or gptq"});
+    OCTAVO_ASSIGN(calibration_.estimator, parse_estimator(estimator_));
+    options_.estimator = calibration_.estimator;
     if (calibrate_.empty()) {
       if (rounding_ == "gptq")
         return fail({.what = "GPTQ needs calibration text",
@@ -101,7 +121,6 @@ class QuantizeCommand final : public Command {
                    .where = "--memory-limit",
                    .found = fmt::format("{}", memory_limit_),
                    .expected = "0 to 1000000000 MB"});
-    OCTAVO_ASSIGN(calibration_.estimator, parse_estimator(estimator_));
     calibration_.memory_limit = memory_limit_ * 1'000'000;
     OCTAVO_ASSIGN(calibration_.data.sources, parse_calibration_sources(calibrate_));
     calibration_.rounding = rounding_ == "nearest" ? Rounding::kNearest : Rounding::kGptq;
@@ -182,7 +201,7 @@ class QuantizeCommand final : public Command {
   std::string model_, out_;
   QuantizeOptions options_;
   CalibrateOptions calibration_;
-  std::string calibrate_, rounding_, estimator_ = "amax";
+  std::string calibrate_, rounding_, scales_from_, estimator_ = "amax";
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
   MachineOptions machine_;

@@ -87,6 +87,7 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
                       options.rounding == Rounding::kGptq ? "gptq" : "nearest", options.gptq.damping,
                       options.gptq.act_order, options.planned_activations, options.skip_tokens, isa_name(options.isa),
                       estimator_text(options.estimator));
+  for (const auto& [name, scale] : options.input_scales) text += fmt::format("{} input scale {}\n", name, scale);
   for (const auto& [name, linear] : plan.linears)
     text += fmt::format("{} {} {} {}\n", name, linear.weight.describe(), linear.activation.describe(),
                         linear.activation.scale_time == ScaleTime::kStored ? "static" : "dynamic");
@@ -222,7 +223,10 @@ Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
   for (const QuantizeJob* job : jobs) {
     OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr));
     const LinearPlan& plan = plan_.linear(job->module.name);
-    if (has_input_scale(plan)) linear.input_scale = input_scale(layer, input, plan.activation);
+    const auto kept = options_.input_scales.find(job->module.name);
+    if (has_input_scale(plan))
+      linear.input_scale =
+          kept != options_.input_scales.end() ? kept->second : input_scale(layer, input, plan.activation);
     weights_[job->module.name] = std::move(linear);
   }
   return {};

@@ -32,8 +32,9 @@ struct CalibrateOptions {
   bool planned_activations = false;
   // Tokens at the start of a sample that do not count in the Hessian: the first ones' activations are huge.
   int64_t skip_tokens = 1;
-  EstimatorOptions estimator;               // of static activation scales
-  int64_t memory_limit = int64_t{1} << 30;  // of activations held
+  EstimatorOptions estimator;                 // of static activation scales
+  std::map<std::string, float> input_scales;  // by module: kept, not estimated
+  int64_t memory_limit = int64_t{1} << 30;    // of activations held
   Isa isa = Isa::kReference;
   std::function<void(double done, double total, std::string_view detail)> progress;
 };

@@ -70,6 +70,8 @@ class Quantizer {
 
  private:
   Result<void> plan_jobs();
+  Result<void> plan_scales();
+  Result<float> earlier_input_scale(const Job& job);
   Result<void> lay_out();
   Result<void> copy(const TensorEntry& entry, ShardedWriter& writer);
   Result<void> quantize(const Job& job, ShardedWriter& writer);
@@ -91,8 +93,10 @@ class Quantizer {
   std::vector<const TensorEntry*> kept_;
   std::vector<TensorToWrite> layout_;
   std::map<std::string, float> shared_scales_;  // fused group -> scale
+  CalibrateOptions calibrate_;
   std::optional<WorkFolder> work_;
   StatisticsMap statistics_;
+  std::map<std::string, float> input_scales_;  // by module: known before anything is read
   QuantizeSummary summary_;
   QuantizeProgress progress_;
   std::mutex mutex_;
@@ -128,7 +132,12 @@ Error not_finite(const TensorEntry& entry, int64_t first_row, const Position& at
 
 Result<void> Quantizer::plan_jobs() {
   const ModelConfig& config = checkpoint_.config();
-  OCTAVO_ASSIGN(summary_.plan, make_plan(modules_, static_cast<int>(config.num_layers), options_.plan));
+  const bool keeps_plan = options_.earlier && options_.earlier->plan;
+  if (keeps_plan) {
+    summary_.plan = *options_.earlier->plan;
+  } else {
+    OCTAVO_ASSIGN(summary_.plan, make_plan(modules_, static_cast<int>(config.num_layers), options_.plan));
+  }
   summary_.notes = summary_.plan.notes;
   for (const LinearModule& module : modules_) {
     const TensorFormat& format = summary_.plan.linear(module.name).weight;
@@ -147,18 +156,45 @@ Result<void> Quantizer::plan_jobs() {
     return fail({.what = "the scheme quantizes no weight of this model",
                  .where = fmt::format("--scheme {}", options_.plan.scheme),
                  .expected = "a scheme with quantized weights, and rules that leave some"});
-  OCTAVO_ASSIGN(summary_.dialect, choose_dialect(options_.dialect, summary_.plan, modules_));
+  const std::string& dialect = keeps_plan && options_.dialect.empty() ? options_.earlier->dialect : options_.dialect;
+  OCTAVO_ASSIGN(summary_.dialect, choose_dialect(dialect, summary_.plan, modules_));
+  return plan_scales();
+}
+
+// The scale tensors, and static activation scales that are known already.
+Result<void> Quantizer::plan_scales() {
   for (Job& job : jobs_) {
     job.scale_tensor = scale_tensor(summary_.dialect, job.module, job.format);
     if (!has_input_scale(summary_.plan.linear(job.module.name))) continue;
     job.input_scale = input_scale_tensor(summary_.dialect, job.module);
-    if (!options_.calibrate)
+    if (options_.earlier) {
+      OCTAVO_ASSIGN(input_scales_[job.module.name], earlier_input_scale(job));
+    } else if (!options_.calibrate)
       return fail({.what = "static activation scales need calibration text",
                    .where = job.module.name,
                    .found = summary_.plan.linear(job.module.name).activation.describe(),
-                   .remedy = "give some with --calibrate FILE"});
+                   .remedy = "give some with --calibrate FILE, or statistics with --scales-from"});
   }
   return {};
+}
+
+Result<float> Quantizer::earlier_input_scale(const Job& job) {
+  const EarlierScales& earlier = *options_.earlier;
+  if (const auto stored = earlier.input_scales.find(job.module.name); stored != earlier.input_scales.end())
+    return stored->second;
+  const std::string place = place_name(job.module.layer, input_of(job.module.role));
+  const auto seen = earlier.statistics.find(place);
+  if (seen == earlier.statistics.end() || seen->second.channels() != job.module.cols)
+    return fail(
+        {.what = "no statistics of the input of a module",
+         .where = earlier.path.string(),
+         .found = seen == earlier.statistics.end() ? "nothing" : fmt::format("{} channels", seen->second.channels()),
+         .expected = fmt::format("{} with {} channels, for {}", place, job.module.cols, job.module.name),
+         .remedy = "calibrate this model: --calibrate FILE"});
+  const TensorFormat& format = summary_.plan.linear(job.module.name).activation;
+  const ScaleEstimate estimate =
+      estimate_scale(seen->second.histogram(), seen->second.amax(), format, options_.estimator);
+  return estimate.scale;
 }
 
 Result<void> Quantizer::lay_out() {
@@ -305,6 +341,8 @@ Result<void> Quantizer::quantize(const Job& job, ShardedWriter& writer) {
     return {};
   }));
   OCTAVO_TRY(writer.write(job.scale_tensor.name, 0, std::as_bytes(std::span(scales))));
+  if (job.input_scale)
+    OCTAVO_TRY(writer.write(job.input_scale->name, 0, std::as_bytes(std::span(&input_scales_.at(job.module.name), 1))));
   RoundingError total;
   for (const RoundingError& error : errors) total += error;
   summary_.quantized.push_back({entry.name, format, total.relative_rms(), 0});
@@ -318,14 +356,19 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   for (const std::string& note : samples.notes) summary_.notes.push_back(note);
   summary_.calibration_files = samples.files;
   summary_.coverage = samples.coverage();
-  const std::string fingerprint = Calibrator::fingerprint(checkpoint_, summary_.plan, *options_.calibrate, samples);
+  calibrate_ = *options_.calibrate;
+  calibrate_.input_scales = input_scales_;
+  const std::string fingerprint = Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples);
   OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint));
   work_.emplace(std::move(work));
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
-  Calibrator calibrator(checkpoint_, summary_.plan, jobs, *options_.calibrate, *work_, pool_);
+  Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_);
   OCTAVO_TRY(calibrator.run(samples));
   for (const std::string& note : calibrator.notes()) summary_.notes.push_back(note);
   OCTAVO_ASSIGN(statistics_, calibrator.statistics());
+  if (options_.earlier)
+    for (std::string& note : drift_notes(options_.earlier->statistics, statistics_))
+      summary_.notes.push_back(std::move(note));
   return {};
 }
 

@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "precision/plan.h"
 #include "quantize/calibrate.h"
+#include "quantize/scales_from.h"
 
 namespace octavo {
 
@@ -22,6 +23,10 @@ struct QuantizeOptions {
   int threads = 1;
   int64_t shard_bytes = 5'000'000'000;  // model.safetensors becomes shards and an index beyond this
   std::optional<CalibrateOptions> calibrate;
+  // An earlier quantization (--scales-from): a folder gives plan, dialect and static activation scales in place of
+  // `plan`; a statistics file gives static activation scales by `estimator`.
+  std::optional<EarlierScales> earlier;
+  EstimatorOptions estimator;
 };
 
 struct QuantizeProgress {

@@ -48,6 +48,14 @@ std::span<const Role> roles_of(LinearInput input) {
   return {};
 }
 
+LinearInput input_of(Role role) {
+  for (const LinearInput input : {LinearInput::kQkv, LinearInput::kO, LinearInput::kGateUp, LinearInput::kDown}) {
+    const std::span<const Role> roles = roles_of(input);
+    if (std::find(roles.begin(), roles.end(), role) != roles.end()) return input;
+  }
+  return LinearInput::kHead;
+}
+
 LayerLoader::LayerLoader(const Checkpoint& checkpoint, const PrecisionPlan& plan, Isa isa, ThreadPool& pool,
                          LoadReport& report)
     : checkpoint_(checkpoint),

@@ -30,6 +30,7 @@ struct LoadReport {
 // The places where linear layers read: four in a layer, and the head (layer -1). Each is the input of one LinearGroup.
 enum class LinearInput : uint8_t { kQkv, kO, kGateUp, kDown, kHead };
 std::span<const Role> roles_of(LinearInput input);
+LinearInput input_of(Role role);
 
 struct DecoderLayer {
   AlignedArray<float> input_norm, post_norm, q_norm, k_norm;
