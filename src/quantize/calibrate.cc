@@ -94,12 +94,13 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
   return text;
 }
 
-Result<void> Calibrator::run(const CalibrationSet& samples) {
+Result<void> Calibrator::run(const CalibrationSet& samples, int64_t layers) {
   PassOptions pass_options;
   pass_options.isa = options_.isa;
   pass_options.memory_limit = options_.memory_limit;
   pass_options.spill_folder = folder_.path();
   pass_options.progress = options_.progress;
+  pass_options.layers = layers;
   CalibrationPass pass(checkpoint_, run_plan_, samples, pass_options, pool_);
   return pass.run(*this);
 }
@@ -291,6 +292,7 @@ Result<StoredLinear> Calibrator::source(const LinearModule& module) {
 }
 
 Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerLoader& loader) {
+  const auto start = std::chrono::steady_clock::now();
   const bool finished = !watches(layer);
   if (finished) {
     OCTAVO_TRY(load_finished(layer));
@@ -300,13 +302,14 @@ Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerL
   auto loaded = loader.group(layer, input, [&](const LinearModule& module) { return source(module); });
   entries_.clear();
   wide_.clear();
-  if (!loaded || finished) return loaded;
-  if (input == LinearInput::kDown || input == LinearInput::kHead) {
+  const bool last = input == LinearInput::kDown || input == LinearInput::kHead;
+  if (loaded && !finished && last) {
     OCTAVO_TRY(write_statistics(folder_.statistics_file(layer), statistics_));
     OCTAVO_TRY(folder_.save(layer, weights_));  // last: this file says that the layer is finished
     weights_.clear();
     statistics_.clear();
   }
+  weight_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;
 }
 

@@ -52,7 +52,9 @@ class Calibrator final : public PassVisitor {
              const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool);
 
   // Every layer that the work folder lacks. Afterwards it has them all.
-  Result<void> run(const CalibrationSet& samples);
+  Result<void> run(const CalibrationSet& samples, int64_t layers = -1);
+  // Seconds spent on weights, not on samples: factoring and rounding.
+  double weight_seconds() const { return weight_seconds_; }
 
   // Everything that decides the bytes of the result, as text.
   static std::string fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
@@ -93,6 +95,7 @@ class Calibrator final : public PassVisitor {
   std::map<std::string, std::vector<float>> wide_;
   std::map<std::string, float> tensor_scales_;
   std::vector<std::string> notes_;
+  double weight_seconds_ = 0;
 };
 
 }  // namespace octavo

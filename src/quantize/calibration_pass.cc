@@ -234,12 +234,13 @@ Result<void> CalibrationPass::see_head(PassVisitor& visitor) {
 
 Result<void> CalibrationPass::run(PassVisitor& visitor) {
   OCTAVO_TRY(prepare());
-  const int layers = static_cast<int>(checkpoint_.config().num_layers);
+  const int all = static_cast<int>(checkpoint_.config().num_layers);
+  const int layers = options_.layers < 0 ? all : static_cast<int>(std::min<int64_t>(all, options_.layers));
   for (int i = 0; i < layers; ++i) {
     report_.linears.clear();
     OCTAVO_TRY(visitor.watches(i) ? run_layer(i, visitor) : run_through(i, visitor));
   }
-  return see_head(visitor);
+  return layers == all ? see_head(visitor) : Result<void>();
 }
 
 }  // namespace octavo

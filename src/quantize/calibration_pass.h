@@ -37,6 +37,7 @@ struct PassOptions {
   Isa isa = Isa::kReference;
   int64_t memory_limit = 0;            // bytes of activations held; beyond it they are spilled
   std::filesystem::path spill_folder;  // where to
+  int64_t layers = -1;                 // stop after this many; -1: all
   std::function<void(double done, double total, std::string_view detail)> progress;
 };
 

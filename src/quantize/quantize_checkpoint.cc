@@ -350,6 +350,8 @@ Result<void> Quantizer::quantize(const Job& job, ShardedWriter& writer) {
 }
 
 Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
+  if (options_.earlier && options_.earlier->plan && !options_.calibrate)
+    summary_.notes.push_back("activation drift was not checked: give some text with --calibrate");
   if (!options_.calibrate) return {};
   OCTAVO_ASSIGN(const CalibrationSet samples,
                 read_calibration_set(checkpoint_.path(), checkpoint_.config(), options_.calibrate->data));

@@ -62,6 +62,7 @@ Result<EarlierScales> read_earlier_scales(const std::filesystem::path& path, con
 }
 
 std::vector<std::string> drift_notes(const StatisticsMap& before, const StatisticsMap& now) {
+  if (before.empty()) return {"the earlier quantization has no calibration statistics: drift was not checked"};
   std::vector<std::string> notes;
   int compared = 0;
   for (const auto& [place, values] : now) {
