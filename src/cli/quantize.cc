@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "quantize/dry_run.h"
 #include "quantize/quantize_checkpoint.h"
 
 namespace octavo {
@@ -46,6 +47,7 @@ class QuantizeCommand final : public Command {
     flags.flag("planned-activations", calibration_.planned_activations,
                "Calibrate behind activations and KV cache in the scheme's formats, not in BF16");
     flags.option("memory-limit", memory_limit_, "MB of activations held in memory; more is spilled beside OUT");
+    flags.flag("dry-run", dry_run_, "Say what it will take of memory, disk and time, and write nothing");
     machine_.declare(flags);
     output_.declare(flags);
   }
@@ -63,6 +65,7 @@ class QuantizeCommand final : public Command {
     OCTAVO_TRY(read_calibration(machine));
     OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model_));
     OCTAVO_TRY(read_earlier(checkpoint.config()));
+    if (dry_run_) return print_estimate(checkpoint);
     const auto start = std::chrono::steady_clock::now();
     Result<QuantizeSummary> quantized = fail({});
     {
@@ -130,6 +133,27 @@ class QuantizeCommand final : public Command {
                    .where = "--isa",
                    .expected = fmt::format("{} or below", isa_name(best_isa()))});
     options_.calibrate = calibration_;
+    return {};
+  }
+
+  Result<void> print_estimate(const Checkpoint& checkpoint) const {
+    OCTAVO_ASSIGN(const QuantizeEstimate e, estimate_quantization(checkpoint, out_, options_));
+    if (output_.json) {
+      const Json out = {{"memory_bytes", e.memory_bytes},   {"disk_bytes", e.disk_bytes},
+                        {"output_bytes", e.output_bytes},   {"spilled_bytes", e.spilled_bytes},
+                        {"calibration_samples", e.samples}, {"calibration_tokens", e.tokens},
+                        {"calibration_seconds", e.seconds}};
+      fmt::print("{}\n", out.dump(2));
+      return {};
+    }
+    fmt::print("{}: about {} of memory, {} of disk while it is made, {} afterwards\n", out_,
+               human_bytes(static_cast<double>(e.memory_bytes)), human_bytes(static_cast<double>(e.disk_bytes)),
+               human_bytes(static_cast<double>(e.output_bytes)));
+    if (!options_.calibrate) return {};
+    fmt::print("  calibration on {} tokens in {} samples: about {}\n", e.tokens, e.samples, human_seconds(e.seconds));
+    if (e.spilled_bytes > 0)
+      fmt::print("  {} of activations are spilled to disk: --memory-limit\n",
+                 human_bytes(static_cast<double>(e.spilled_bytes)));
     return {};
   }
 
@@ -202,6 +226,7 @@ class QuantizeCommand final : public Command {
   QuantizeOptions options_;
   CalibrateOptions calibration_;
   std::string calibrate_, rounding_, scales_from_, estimator_ = "amax";
+  bool dry_run_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
   MachineOptions machine_;

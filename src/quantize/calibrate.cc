@@ -19,22 +19,6 @@ RowsView rows_of(std::span<const float> values, int64_t rows, int64_t cols) {
   return {ElementType::kF32, reinterpret_cast<const std::byte*>(values.data()), rows, cols};
 }
 
-// The formats that layers run in while they are calibrated: weights as planned where a fast kernel takes them, else the
-// same values in FP32.
-PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules, bool planned, Isa isa) {
-  PrecisionPlan run = plan;
-  for (const LinearModule& module : modules) {
-    LinearPlan& linear = run.linears.find(module.name)->second;
-    if (!planned && linear.activation.scaled()) linear.activation = plain_format(ElementType::kBf16);
-    const LinearKey key{linear.weight, linear.activation, module.rows, module.cols};
-    const bool slow = choose_linear(key, isa).isa == Isa::kReference && isa != Isa::kReference;
-    if (slow) linear.weight = plain_format(ElementType::kF32);
-  }
-  if (!planned)
-    for (KvPlan& kv : run.kv) kv.k = kv.v = plain_format(ElementType::kBf16);
-  return run;
-}
-
 double relative_error(const MatrixView& matrix, std::span<const float> weights) {
   RoundingError error;
   for (int64_t r = 0; r < matrix.rows; ++r)
@@ -60,11 +44,28 @@ uint64_t hash_samples(const CalibrationSet& set) {
 
 }  // namespace
 
+PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules,
+                           const CalibrateOptions& options) {
+  const bool planned = options.planned_activations;
+  const Isa isa = options.isa;
+  PrecisionPlan run = plan;
+  for (const LinearModule& module : modules) {
+    LinearPlan& linear = run.linears.find(module.name)->second;
+    if (!planned && linear.activation.scaled()) linear.activation = plain_format(ElementType::kBf16);
+    const LinearKey key{linear.weight, linear.activation, module.rows, module.cols};
+    const bool slow = choose_linear(key, isa).isa == Isa::kReference && isa != Isa::kReference;
+    if (slow) linear.weight = plain_format(ElementType::kF32);
+  }
+  if (!planned)
+    for (KvPlan& kv : run.kv) kv.k = kv.v = plain_format(ElementType::kBf16);
+  return run;
+}
+
 Calibrator::Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, const std::vector<QuantizeJob>& jobs,
                        const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool)
     : checkpoint_(checkpoint),
       plan_(plan),
-      run_plan_(running_plan(plan, checkpoint.config().linear_modules(), options.planned_activations, options.isa)),
+      run_plan_(running_plan(plan, checkpoint.config().linear_modules(), options)),
       jobs_(jobs),
       options_(options),
       folder_(folder),

@@ -46,6 +46,11 @@ struct QuantizeJob {
   std::string fused;  // modules of the same text and format share a scale per tensor
 };
 
+// The formats that layers run in while they are calibrated: weights as planned where a fast kernel takes them, else the
+// same values in FP32; activations as the options say.
+PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules,
+                           const CalibrateOptions& options);
+
 class Calibrator final : public PassVisitor {
  public:
   Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, const std::vector<QuantizeJob>& jobs,

@@ -62,15 +62,17 @@ Activation CalibrationPass::held_rows(int layer, LinearInput input, int64_t rows
           .code_stride = row_stride(element, input_cols(input))};
 }
 
-int64_t CalibrationPass::held_bytes(const ModelConfig& config, const PrecisionPlan& plan,
-                                    const CalibrationSet& samples) {
-  bool bf16 = true;
-  for (const auto& [name, linear] : plan.linears) bf16 = bf16 && linear.activation.element == ElementType::kBf16;
-  int64_t longest = 0;
+CalibrationPass::Held CalibrationPass::held(const ModelConfig& config, const PrecisionPlan& plan,
+                                            const CalibrationSet& samples) {
+  int64_t longest = 0, row = 0;
   for (const auto& sample : samples.samples) longest = std::max(longest, static_cast<int64_t>(sample.size()));
-  const int64_t wide = std::max(config.q_size(), config.intermediate_size);
-  const int64_t row = config.hidden_size * 4 + row_stride(bf16 ? ElementType::kBf16 : ElementType::kF32, wide);
-  return static_cast<int64_t>(samples.samples.size()) * longest * row;
+  for (const LinearModule& module : config.linear_modules()) {
+    if (module.role != Role::kO && module.role != Role::kDown) continue;
+    const bool bf16 = plan.linear(module.name).activation == plain_format(ElementType::kBf16);
+    row = std::max(row, row_stride(bf16 ? ElementType::kBf16 : ElementType::kF32, module.cols));
+  }
+  const int64_t rows = static_cast<int64_t>(samples.samples.size()) * longest;
+  return {rows * config.hidden_size * static_cast<int64_t>(sizeof(float)), rows * row};
 }
 
 // Half of the limit for the residual stream, half for what a step hands to the next.

@@ -51,8 +51,12 @@ class CalibrationPass {
   // groups given before it. Errors: the visitor's, a disk that is full, damaged weights.
   Result<void> run(PassVisitor& visitor);
 
-  // Bytes of activations that a pass holds at once.
-  static int64_t held_bytes(const ModelConfig& config, const PrecisionPlan& plan, const CalibrationSet& samples);
+  // Bytes of activations that a pass holds at most: the residual stream, and what one step hands on to the next. Each
+  // is spilled by itself where it passes half of the limit.
+  struct Held {
+    int64_t residual = 0, handed_on = 0;
+  };
+  static Held held(const ModelConfig& config, const PrecisionPlan& plan, const CalibrationSet& samples);
 
  private:
   using EachSample = FunctionRef<Result<void>(int64_t sample, const LayerRows& rows)>;

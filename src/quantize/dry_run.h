@@ -9,10 +9,10 @@
 namespace octavo {
 
 struct QuantizeEstimate {
-  int64_t memory_bytes = 0;    // resident at the peak
-  int64_t disk_bytes = 0;      // free space needed, the output and all that is temporary
-  int64_t output_bytes = 0;    // of the output's tensors
-  int64_t spilled_bytes = 0;   // activations that pass --memory-limit
+  int64_t memory_bytes = 0;   // resident at the peak
+  int64_t disk_bytes = 0;     // free space needed, the output and all that is temporary
+  int64_t output_bytes = 0;   // of the output's tensors
+  int64_t spilled_bytes = 0;  // activations that pass --memory-limit
   int64_t samples = 0, tokens = 0;
   double seconds = 0;
 };
