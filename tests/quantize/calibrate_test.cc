@@ -1,9 +1,12 @@
 // Quantization with calibration from end to end: the same bytes whatever happens on the way, and named errors.
 #include "quantize/calibrate.h"
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 
 #include "model_folder.h"
+#include "quantize/dry_run.h"
 #include "quantize/quantize_checkpoint.h"
 #include "quantize/statistics_file.h"
 #include "support/byte_tokenizer_json.h"
@@ -142,6 +145,75 @@ TEST_F(Calibrate, StaticScalesComeFromTheStatistics) {
   QuantizeOptions without = options("fp8-static");
   without.calibrate.reset();
   EXPECT_NE(error_of(without).find("--calibrate"), std::string::npos);
+}
+
+TEST_F(Calibrate, RescaleKeepsFormatsAndNamesDrift) {
+  make();
+  ASSERT_TRUE(run("old", options("fp8-static")).has_value());
+  fs::remove_all(model_);
+  make([](const std::string& name, std::vector<float>& values, const Shape& shape) {  // after fine-tuning
+    const bool drifts = name == "model.layers.1.post_attention_layernorm.weight";
+    for (float& value : values) value *= drifts ? 2.0f : shape.size() == 2 ? 1.01f : 1.0f;
+  });
+  const Checkpoint source = open_model(model_);
+  QuantizeOptions rescale = options("");
+  rescale.calibrate->rounding = Rounding::kNearest;
+  rescale.calibrate->data.samples = 3;
+  auto earlier = read_earlier_scales(folder_ / "old", source.config());
+  ASSERT_TRUE(earlier.has_value()) << earlier.error().message();
+  rescale.earlier = *earlier;
+  const auto summary = run("new", rescale);
+  ASSERT_TRUE(summary.has_value()) << summary.error().message();
+  const Checkpoint old = open_model(folder_ / "old"), out = open_model(folder_ / "new");
+  EXPECT_EQ(out.dialect(), old.dialect());
+  const auto roles = {"model.layers.0.self_attn.q_proj", "model.layers.1.mlp.up_proj", "model.layers.1.mlp.down_proj"};
+  for (const std::string name : roles) {
+    EXPECT_EQ(out.stored_plan().linear(name), old.stored_plan().linear(name));
+    EXPECT_EQ(out.linear(name)->input_scale, old.linear(name)->input_scale);
+    EXPECT_NEAR(out.linear(name)->scales[0] / old.linear(name)->scales[0], 1.01, 0.01);
+  }
+  const auto named = [&](const std::string& text) {
+    return std::count_if(summary->notes.begin(), summary->notes.end(),
+                         [&](const std::string& note) { return note.find(text) != std::string::npos; });
+  };
+  EXPECT_EQ(named("model.layers.1.gate_up_input: activations drifted"), 1);
+  EXPECT_EQ(named("model.layers.0.qkv_input: activations drifted"), 0);
+  EXPECT_EQ(named("calibrate anew"), 1);
+
+  // Statistics alone give static scales too, and what they lack is named.
+  QuantizeOptions from_file{.plan = {.scheme = "fp8-static"}, .threads = 1};
+  from_file.earlier = read_earlier_scales(folder_ / "old" / kStatisticsName, source.config()).value();
+  ASSERT_TRUE(run("from_file", from_file).has_value());
+  for (const std::string name : roles)
+    EXPECT_EQ(open_model(folder_ / "from_file").linear(name)->input_scale, old.linear(name)->input_scale);
+  from_file.earlier->statistics.erase("model.layers.0.o_input");
+  EXPECT_NE(error_of(from_file).find("model.layers.0.o_input"), std::string::npos);
+}
+
+TEST_F(Calibrate, DryRunPredictsAndLeavesNothing) {
+  make();
+  const auto estimate = estimate_quantization(open_model(model_), folder_ / "out", options());
+  ASSERT_TRUE(estimate.has_value()) << estimate.error().message();
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_.path())) names.insert(entry.path().filename().string());
+  EXPECT_EQ(names, (std::set<std::string>{"model", "text.txt"}));
+  EXPECT_EQ(estimate->tokens, 6 * 48);
+  EXPECT_GT(estimate->seconds, 0);
+  EXPECT_EQ(estimate->spilled_bytes, 0);
+  const auto summary = run("out", options());
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_EQ(estimate->output_bytes, summary->bytes_after);
+  QuantizeOptions spilling = options();
+  spilling.calibrate->memory_limit = 0;
+  const auto spilled = estimate_quantization(open_model(model_), folder_ / "other", spilling);
+  ASSERT_TRUE(spilled.has_value());
+  EXPECT_EQ(spilled->spilled_bytes, 6 * 48 * (320 * 4 + 512));  // residual stream FP32; o_proj's 256 inputs in BF16
+  EXPECT_NE(error_of([&] {
+              QuantizeOptions bad = options();
+              bad.plan.scheme = "nonsense";
+              return bad;
+            }()),
+            "");
 }
 
 TEST_F(Calibrate, DamagedActivationsNameLayerRoleAndSample) {
