@@ -90,7 +90,9 @@ TEST(Statistics, FilesAreReadAsWritten) {
     std::string changed = bytes;
     changed[at] = static_cast<char>(changed[at] ^ 0x41);
     ASSERT_TRUE(write_text_file(path, changed).has_value());
-    if (const auto damaged = read_statistics(path)) EXPECT_EQ(*damaged, map) << at;
+    if (const auto damaged = read_statistics(path)) {
+      EXPECT_EQ(*damaged, map) << at;
+    }
     ASSERT_TRUE(write_text_file(path, bytes.substr(0, at)).has_value());
     EXPECT_FALSE(read_statistics(path).has_value()) << at;
   }
