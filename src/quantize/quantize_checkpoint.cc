@@ -24,7 +24,8 @@ Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const 
   OCTAVO_TRY(check_output(checkpoint.path(), out));
   Quantizer quantizer(checkpoint, options, progress);
   OCTAVO_TRY(quantizer.prepare());
-  OCTAVO_TRY(check_space(out, quantizer.bytes_after()));
+  // A calibration's finished layers lie on the disk as well until the output is complete.
+  OCTAVO_TRY(check_space(out, quantizer.bytes_after() * (options.calibrate ? 2 : 1)));
   OCTAVO_TRY(quantizer.calibrate(out));
   OCTAVO_ASSIGN(OutputFolder folder, OutputFolder::create(checkpoint.path(), out));
   OCTAVO_TRY(quantizer.write(folder.path()));
