@@ -1,7 +1,7 @@
 # Sourced by start and check: the Debian packages that Octavo needs, installed where they are missing.
 
 OCTAVO_PACKAGES="g++ cmake ninja-build pkg-config ccache libfmt-dev libexpected-dev nlohmann-json3-dev libcli11-dev \
-libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev libssl-dev libgtest-dev python3 python3-pip"
+libeigen3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev libssl-dev libgtest-dev python3 python3-pip"
 
 # need_packages PACKAGE...: installs the missing ones as root, or names them.
 need_packages() {

@@ -1,10 +1,13 @@
 // octavo quantize: a checkpoint in eight bits, that Octavo and other engines load.
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "quantize/dry_run.h"
 #include "quantize/quantize_checkpoint.h"
 
 namespace octavo {
@@ -21,17 +24,36 @@ class QuantizeCommand final : public Command {
     flags.argument("MODEL", model_, "The model folder to quantize");
     flags.argument("OUT", out_, "The folder to write (new or empty)");
     flags.group("Precision");
-    flags.option("scheme", options_.plan.scheme, "fp8, fp8-block, fp8-block-ue8m0, fp8-tensor, fp8-weight, int8");
+    flags.option("scheme", options_.plan.scheme,
+                 "fp8, fp8-block, fp8-block-ue8m0, fp8-tensor, fp8-static, fp8-weight, int8");
     flags.option("ignore", options_.plan.ignore,
                  "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
     flags.option("override", overrides_, "RULE=SCHEME: another scheme for these modules; may be repeated");
     flags.option("dialect", options_.dialect, "fp8, compressed-tensors, modelopt or gptq (default: the one that suits)");
+    flags.group("Calibration");
+    flags.option("calibrate", calibrate_,
+                 "FILE[:WEIGHT][,FILE...]: .jsonl lines of {\"text\"} or {\"messages\"}, or plain text");
+    flags.option("samples", calibration_.data.samples, "Sequences of calibration text");
+    flags.option("length", calibration_.data.length, "Tokens of a sequence");
+    flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
+    flags.option("rounding", rounding_, "nearest or gptq (default: gptq with --calibrate, else nearest)");
+    flags.option("scales-from", scales_from_,
+                 "A quantized folder: its formats, dialect and activation scales for this model's weights (with "
+                 "--calibrate, drift is checked); or a calibration.npz");
+    flags.option("estimator", estimator_,
+                 "Static activation scales: amax, mse, percentile[:QUANTILE[:CLIP]], margin[:SHARE]");
+    flags.flag("act-order", calibration_.gptq.act_order, "GPTQ: columns with large activations first");
+    flags.option("damping", calibration_.gptq.damping, "GPTQ: share of the Hessian's mean diagonal added to it");
+    flags.flag("planned-activations", calibration_.planned_activations,
+               "Calibrate behind activations and KV cache in the scheme's formats, not in BF16");
+    flags.option("memory-limit", memory_limit_, "MB of activations held in memory; more is spilled beside OUT");
+    flags.flag("dry-run", dry_run_, "Say what it will take of memory, disk and time, and write nothing");
     machine_.declare(flags);
     output_.declare(flags);
   }
 
   Result<void> run() override {
-    if (options_.plan.scheme.empty())
+    if (options_.plan.scheme.empty() && scales_from_.empty())
       return fail({.what = "no scheme",
                    .where = "--scheme",
                    .expected = "for example fp8",
@@ -40,11 +62,18 @@ class QuantizeCommand final : public Command {
     OCTAVO_TRY(machine_.apply(machine));
     options_.threads = machine.threads > 0 ? machine.threads : available_cores();
     OCTAVO_ASSIGN(options_.plan.overrides, parse_overrides(overrides_));
+    OCTAVO_TRY(read_calibration(machine));
     OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model_));
+    OCTAVO_TRY(read_earlier(checkpoint.config()));
+    if (dry_run_) return print_estimate(checkpoint);
     const auto start = std::chrono::steady_clock::now();
     Result<QuantizeSummary> quantized = fail({});
     {
-      Progress progress("quantizing", output_.json);
+      Progress calibrating("calibrating", output_.json), progress("quantizing", output_.json);
+      if (options_.calibrate)
+        options_.calibrate->progress = [&](double done, double total, std::string_view detail) {
+          calibrating.update(done, total, detail);
+        };
       quantized = quantize_checkpoint(checkpoint, out_, options_, [&](const QuantizeProgress& p) {
         progress.update(static_cast<double>(p.bytes_done), static_cast<double>(p.bytes_total), p.tensor);
       });
@@ -56,6 +85,78 @@ class QuantizeCommand final : public Command {
   }
 
  private:
+  Result<void> read_earlier(const ModelConfig& config) {
+    if (scales_from_.empty()) return {};
+    OCTAVO_ASSIGN(options_.earlier, read_earlier_scales(scales_from_, config));
+    const bool folder = options_.earlier->plan.has_value();
+    if (folder && !(options_.plan.scheme.empty() && options_.plan.ignore.empty() && options_.plan.overrides.empty()))
+      return fail({.what = "a scheme and an earlier model's formats at once",
+                   .where = "--scales-from",
+                   .found = scales_from_,
+                   .remedy = "leave out --scheme, --ignore and --override: the folder decides the formats"});
+    if (!folder && options_.plan.scheme.empty())
+      return fail({.what = "no scheme", .where = "--scheme", .expected = "for example fp8-static"});
+    return {};
+  }
+
+  Result<void> read_calibration(const ModelOptions& machine) {
+    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq")
+      return fail({.what = "unknown rounding",
+                   .where = "--rounding",
+                   .found = fmt::format("'{}'", rounding_),
+                   .expected = "nearest or gptq"});
+    OCTAVO_ASSIGN(calibration_.estimator, parse_estimator(estimator_));
+    options_.estimator = calibration_.estimator;
+    if (calibrate_.empty()) {
+      if (rounding_ == "gptq")
+        return fail({.what = "GPTQ needs calibration text",
+                     .where = "--rounding gptq",
+                     .remedy = "give some with --calibrate FILE"});
+      return {};
+    }
+    if (!(calibration_.gptq.damping > 0) || calibration_.gptq.damping > 100)
+      return fail({.what = "damping is out of range",
+                   .where = "--damping",
+                   .found = fmt::format("{}", calibration_.gptq.damping),
+                   .expected = "above 0, at most 100"});
+    if (memory_limit_ < 0 || memory_limit_ > 1'000'000'000)
+      return fail({.what = "memory limit is out of range",
+                   .where = "--memory-limit",
+                   .found = fmt::format("{}", memory_limit_),
+                   .expected = "0 to 1000000000 MB"});
+    calibration_.memory_limit = memory_limit_ * 1'000'000;
+    OCTAVO_ASSIGN(calibration_.data.sources, parse_calibration_sources(calibrate_));
+    calibration_.rounding = rounding_ == "nearest" ? Rounding::kNearest : Rounding::kGptq;
+    calibration_.isa = machine.isa.value_or(best_isa());
+    if (!isa_available(calibration_.isa))
+      return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(calibration_.isa)),
+                   .where = "--isa",
+                   .expected = fmt::format("{} or below", isa_name(best_isa()))});
+    options_.calibrate = calibration_;
+    return {};
+  }
+
+  Result<void> print_estimate(const Checkpoint& checkpoint) const {
+    OCTAVO_ASSIGN(const QuantizeEstimate e, estimate_quantization(checkpoint, out_, options_));
+    if (output_.json) {
+      const Json out = {{"memory_bytes", e.memory_bytes},   {"disk_bytes", e.disk_bytes},
+                        {"output_bytes", e.output_bytes},   {"spilled_bytes", e.spilled_bytes},
+                        {"calibration_samples", e.samples}, {"calibration_tokens", e.tokens},
+                        {"calibration_seconds", e.seconds}};
+      fmt::print("{}\n", out.dump(2));
+      return {};
+    }
+    fmt::print("{}: about {} of memory, {} of disk while it is made, {} afterwards\n", out_,
+               human_bytes(static_cast<double>(e.memory_bytes)), human_bytes(static_cast<double>(e.disk_bytes)),
+               human_bytes(static_cast<double>(e.output_bytes)));
+    if (!options_.calibrate) return {};
+    fmt::print("  calibration on {} tokens in {} samples: about {}\n", e.tokens, e.samples, human_seconds(e.seconds));
+    if (e.spilled_bytes > 0)
+      fmt::print("  {} of activations are spilled to disk: --memory-limit\n",
+                 human_bytes(static_cast<double>(e.spilled_bytes)));
+    return {};
+  }
+
   void print(const QuantizeSummary& s, double seconds) const {
     fmt::print("{}: scheme {}, dialect {}\n", out_, s.plan.scheme, s.dialect);
     fmt::print("  {} tensors quantized, {} kept; {} -> {} ({:.1f} %); {}, {}/s read\n", s.quantized.size(),
@@ -65,13 +166,45 @@ class QuantizeCommand final : public Command {
                human_bytes(static_cast<double>(s.bytes_before) / seconds));
     fmt::print("  relative RMS error: mean {:.2f} %, worst {:.2f} % ({})\n", 100 * s.mean_error, 100 * s.worst_error,
                s.worst_tensor);
+    print_calibration(s);
     for (const std::string& note : s.notes) fmt::print("  note: {}\n", note);
+  }
+
+  void print_calibration(const QuantizeSummary& s) const {
+    if (!options_.calibrate) return;
+    for (const CalibrationSet::File& file : s.calibration_files)
+      fmt::print("  calibrated on {}: {} tokens in {} samples, {} of {} documents\n", file.path, file.tokens_used,
+                 file.samples, file.documents_used, file.documents);
+    double sum = 0, worst = 0;
+    std::string_view worst_name;
+    for (const QuantizeSummary::Tensor& t : s.quantized) {
+      sum += t.objective_ratio;
+      if (t.objective_ratio <= worst) continue;
+      worst = t.objective_ratio;
+      worst_name = t.name;
+    }
+    if (worst > 0)
+      fmt::print("  GPTQ: squared output error {:.2f} of rounding's on average, worst {:.2f} ({})\n",
+                 sum / static_cast<double>(s.quantized.size()), worst, worst_name);
   }
 
   void print_json(const QuantizeSummary& s, double seconds) const {
     Json tensors = Json::array();
     for (const QuantizeSummary::Tensor& t : s.quantized)
-      tensors.push_back({{"name", t.name}, {"format", t.format.describe()}, {"error", t.error}});
+      tensors.push_back({{"name", t.name},
+                         {"format", t.format.describe()},
+                         {"error", t.error},
+                         {"objective_ratio", t.objective_ratio}});
+    Json files = Json::array(), coverage = Json::array();
+    for (const CalibrationSet::File& f : s.calibration_files)
+      files.push_back({{"path", f.path},
+                       {"weight", f.weight},
+                       {"documents", f.documents},
+                       {"documents_used", f.documents_used},
+                       {"samples", f.samples},
+                       {"tokens", f.tokens_used}});
+    for (const CalibrationSet::Coverage& c : s.coverage)
+      coverage.push_back({{"begin", c.begin}, {"end", c.end}, {"tokens", c.tokens}});
     const Json out = {{"out", out_},
                       {"scheme", s.plan.scheme},
                       {"dialect", s.dialect},
@@ -84,12 +217,17 @@ class QuantizeCommand final : public Command {
                       {"worst_tensor", s.worst_tensor},
                       {"seconds", seconds},
                       {"notes", s.notes},
+                      {"calibration", {{"files", files}, {"coverage", coverage}}},
                       {"tensors", tensors}};
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
   }
 
   std::string model_, out_;
   QuantizeOptions options_;
+  CalibrateOptions calibration_;
+  std::string calibrate_, rounding_, scales_from_, estimator_ = "amax";
+  bool dry_run_ = false;
+  int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
   MachineOptions machine_;
   OutputOptions output_;

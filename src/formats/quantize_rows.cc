@@ -353,6 +353,20 @@ RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, st
   return quantize_rows(rows, format, ScaleGrid{.scales = scales}, codes);
 }
 
+Matrix round_matrix(const RowsView& rows, const TensorFormat& format, float shared_amax) {
+  Matrix out = make_matrix(format, rows.rows, rows.cols);
+  if (format.outer()) out.outer = outer_from_amax(shared_amax, format);
+  const ScaleGrid grid{out.scales, out.zeros, out.outer};
+  const std::span<std::byte> codes(out.codes.data(), out.codes.size());
+  if (format.granularity == Granularity::kTensor) {
+    out.scales[0] = scale_from_amax(shared_amax, format);
+    encode_rows(rows, format, grid, codes);
+  } else {
+    quantize_rows(rows, format, grid, codes);
+  }
+  return out;
+}
+
 std::optional<Position> find_non_finite(const RowsView& rows) {
   return with_source(rows, [&]<class Source>() -> std::optional<Position> {
     using Word = typename Source::Word;

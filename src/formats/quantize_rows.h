@@ -56,6 +56,10 @@ RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, std:
 RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, std::span<float> scales,
                             std::span<std::byte> codes);
 
+// A whole matrix by rounding. `shared_amax`: the largest magnitude of all the tensors that share the scale of a format
+// per tensor, or an outer scale; unused by others.
+Matrix round_matrix(const RowsView& rows, const TensorFormat& format, float shared_amax);
+
 // Row and column of the first NaN or infinity.
 struct Position {
   int64_t row, col;

@@ -182,10 +182,17 @@ void quantize_group(std::span<const float> values, Matrix& out, const Group& gro
 
 }  // namespace
 
-Matrix quantize(std::span<const float> values, int64_t rows, int64_t cols, const TensorFormat& format) {
-  OCTAVO_CHECK(static_cast<int64_t>(values.size()) == rows * cols, "{} values for {}x{}", values.size(), rows, cols);
+Matrix make_matrix(const TensorFormat& format, int64_t rows, int64_t cols) {
   Matrix out{.format = format, .rows = rows, .cols = cols, .codes = {}, .scales = {}, .zeros = {}};
   out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows, cols)));
+  out.scales.resize(static_cast<size_t>(format.scale_rows(rows) * format.scale_cols(cols)));
+  if (format.zero_points) out.zeros.resize(out.scales.size());
+  return out;
+}
+
+Matrix quantize(std::span<const float> values, int64_t rows, int64_t cols, const TensorFormat& format) {
+  OCTAVO_CHECK(static_cast<int64_t>(values.size()) == rows * cols, "{} values for {}x{}", values.size(), rows, cols);
+  Matrix out = make_matrix(format, rows, cols);
   if (!format.scaled()) {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < cols; ++c)
@@ -198,8 +205,6 @@ Matrix quantize(std::span<const float> values, int64_t rows, int64_t cols, const
                             : format.granularity == Granularity::kRow ? 1
                                                                       : rows;
   const int64_t step_cols = format.granularity == Granularity::kBlock ? format.block_cols : cols;
-  out.scales.resize(static_cast<size_t>(grid_rows * grid_cols), 1.0f);
-  if (format.zero_points) out.zeros.resize(out.scales.size(), 0.0f);
   if (format.outer()) out.outer = outer_from_amax(range_of(values, cols, {0, rows, 0, cols}).amax(), format);
   for (int64_t i = 0; i < grid_rows; ++i)
     for (int64_t j = 0; j < grid_cols; ++j)

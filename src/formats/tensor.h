@@ -68,6 +68,9 @@ struct Matrix {
   MatrixView view() const { return {format, rows, cols, codes.data(), scales.data(), zeros.data(), outer}; }
 };
 
+// A matrix with room for its codes, scales and zero points; codes and grids are zero.
+Matrix make_matrix(const TensorFormat& format, int64_t rows, int64_t cols);
+
 // Values of one row as FP32 [cols], and of a whole matrix [rows, cols].
 void dequantize_row(const MatrixView& matrix, int64_t row, float* out);
 std::vector<float> dequantize(const MatrixView& matrix);

@@ -1,7 +1,6 @@
 #include "models/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace octavo {
@@ -28,11 +27,12 @@ void Decoder::forward(const Batch& batch, std::span<const PagedKvLayer> kv, floa
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   const int64_t hidden_size = config_->hidden_size;
   float* x = grow(x_, rows * hidden_size);  // [rows, hidden_size], the residual stream, FP32
-  embed(embedding_, batch.tokens, x, hidden_size);
+  embed(embedding_.view, batch.tokens, x, hidden_size);
+  const LayerRows at{.x = x, .rows = rows, .sequences = batch.sequences};
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (hidden) hidden(static_cast<int64_t>(i), x, hidden_size);
-    attention_block(layers_[i], batch, kv[i], pool);  // x += o_proj(attention(norm(x)))
-    mlp_block(layers_[i], rows, pool);                // x += down_proj(silu(gate) * up)
+    runner_->attention_block(layers_[i], at, kv[i], pool);  // x += o_proj(attention(norm(x)))
+    runner_->mlp_block(layers_[i], at, pool);               // x += down_proj(silu(gate) * up)
   }
   if (hidden) {
     AlignedArray<float> normed(static_cast<size_t>(rows * hidden_size));
@@ -41,89 +41,21 @@ void Decoder::forward(const Batch& batch, std::span<const PagedKvLayer> kv, floa
                             .cols = hidden_size,
                             .codes = reinterpret_cast<std::byte*>(normed.data()),
                             .code_stride = hidden_size * 4};
-    producers_->rms_norm({x, hidden_size, final_norm_.data(), config_->rms_norm_eps, output}, pool);
+    runner_->norm(final_norm_, x, output, pool);
     hidden(config_->num_layers, normed.data(), hidden_size);
   }
   if (!batch.logit_rows.empty()) logits_block(batch, logits, logits_stride, pool);
 }
 
-void Decoder::attention_block(const Layer& layer, const Batch& batch, const PagedKvLayer& kv, ThreadPool& pool) {
-  const ModelConfig& c = *config_;
-  const auto rows = static_cast<int64_t>(batch.tokens.size());
-  const int64_t stride = layer.qkv.rows();
-  float* x = x_.data();
-  float* qkv = grow(wide_, rows * stride);  // [rows, q | k | v]
-  layer.qkv.run(
-      rows,
-      [&](const Activation& out) {
-        producers_->rms_norm({x, c.hidden_size, layer.input_norm.data(), c.rms_norm_eps, out}, pool);
-      },
-      qkv, stride, false, activation_, pool, *scratch_);
-
-  int64_t last = 0;
-  for (const KvSequence& s : batch.sequences) last = std::max(last, s.position + s.num_rows);
-  RopeKvCall rope{.qkv = qkv, .stride = stride, .rows = rows};
-  rope.num_heads = static_cast<int>(c.num_heads);
-  rope.num_kv_heads = static_cast<int>(c.num_kv_heads);
-  rope.head_dim = static_cast<int>(c.head_dim);
-  rope.q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
-  rope.k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
-  rope.eps = c.rms_norm_eps;
-  rope.cos_sin = rope_->table(last);
-  rope.sequences = batch.sequences.data();
-  rope.num_sequences = static_cast<int64_t>(batch.sequences.size());
-  rope.kv = kv;
-  producers_->rope_kv(rope, pool);
-
-  AttentionCall attention{.q = qkv, .q_stride = stride};
-  attention.num_heads = rope.num_heads;
-  attention.head_dim = rope.head_dim;
-  attention.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  attention.window = layer.window;
-  attention.sequences = batch.sequences.data();
-  attention.num_sequences = rope.num_sequences;
-  attention.kv = kv;
-  layer.o.run(
-      rows,
-      [&](const Activation& out) {
-        attention.output = out;
-        layer.attention->run(attention, pool, *scratch_);
-      },
-      x, c.hidden_size, true, activation_, pool, *scratch_);
-}
-
-void Decoder::mlp_block(const Layer& layer, int64_t rows, ThreadPool& pool) {
-  const ModelConfig& c = *config_;
-  float* x = x_.data();
-  const int64_t stride = layer.gate_up.rows();
-  float* gate_up = grow(wide_, rows * stride);  // [rows, gate | up]
-  layer.gate_up.run(
-      rows,
-      [&](const Activation& out) {
-        producers_->rms_norm({x, c.hidden_size, layer.post_norm.data(), c.rms_norm_eps, out}, pool);
-      },
-      gate_up, stride, false, activation_, pool, *scratch_);
-  layer.down.run(
-      rows,
-      [&](const Activation& out) {
-        producers_->silu_gate({gate_up, stride, out}, pool);
-      },
-      x, c.hidden_size, true, activation_, pool, *scratch_);
-}
-
 void Decoder::logits_block(const Batch& batch, float* logits, int64_t stride, ThreadPool& pool) {
   const int64_t hidden_size = config_->hidden_size;
   const auto rows = static_cast<int64_t>(batch.logit_rows.size());
-  float* picked = grow(wide_, rows * hidden_size);
+  float* picked = grow(picked_, rows * hidden_size);
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(picked + r * hidden_size, x_.data() + batch.logit_rows[static_cast<size_t>(r)] * hidden_size,
                 static_cast<size_t>(hidden_size) * sizeof(float));
-  head_.run(
-      rows,
-      [&](const Activation& out) {
-        producers_->rms_norm({picked, hidden_size, final_norm_.data(), config_->rms_norm_eps, out}, pool);
-      },
-      logits, stride, false, activation_, pool, *scratch_);
+  runner_->project(
+      head_, rows, [&](const Activation& out) { runner_->norm(final_norm_, picked, out, pool); }, logits, stride, pool);
 }
 
 }  // namespace octavo

@@ -10,10 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "formats/paged_kv.h"
-#include "kernels/attention.h"
-#include "kernels/producers.h"
-#include "models/layers/linear_group.h"
-#include "models/rope_cache.h"
+#include "models/layers/decoder_layer.h"
 #include "precision/plan.h"
 
 namespace octavo {
@@ -23,14 +20,6 @@ struct Batch {
   std::span<const int32_t> tokens;        // [rows]; ids checked by the caller
   std::span<const KvSequence> sequences;  // cover all rows, in order
   std::span<const int64_t> logit_rows;    // rows whose logits are wanted
-};
-
-// What loading found and did, line by line.
-struct LoadReport {
-  std::vector<LinearLoad> linears;
-  std::vector<Checkpoint::Unused> unused;
-  std::vector<std::string> notes;
-  size_t linear_bytes = 0, embedding_bytes = 0, norm_bytes = 0;
 };
 
 struct LoadProgress {
@@ -54,38 +43,25 @@ class Decoder {
   void forward(const Batch& batch, std::span<const PagedKvLayer> kv, float* logits, int64_t logits_stride,
                ThreadPool& pool, const HiddenHook& hidden = {});
 
-  struct Layer {
-    AlignedArray<float> input_norm, post_norm, q_norm, k_norm;
-    LinearGroup qkv, o, gate_up, down;
-    std::vector<float> k_scales, v_scales;  // [num_kv_heads] or empty
-    const AttentionKernel* attention = nullptr;
-    int64_t window = 0;
-  };
+  using Layer = DecoderLayer;
   const std::vector<Layer>& layers() const { return layers_; }
   const LinearGroup& head() const { return head_; }
-  const ProducerKernels& producers() const { return *producers_; }
-  size_t scratch_bytes() const { return scratch_->total_bytes(); }
+  const ProducerKernels& producers() const { return runner_->producers(); }
+  size_t scratch_bytes() const { return runner_->scratch_bytes(); }
 
  private:
-  Result<void> load_embedding(const Checkpoint& checkpoint);
-  void attention_block(const Layer& layer, const Batch& batch, const PagedKvLayer& kv, ThreadPool& pool);
-  void mlp_block(const Layer& layer, int64_t rows, ThreadPool& pool);
   void logits_block(const Batch& batch, float* logits, int64_t stride, ThreadPool& pool);
 
   const ModelConfig* config_ = nullptr;
-  TensorView embedding_;
-  AlignedBytes embedding_memory_;  // only where the checkpoint stores it in blocks
+  Embedding embedding_;
   AlignedArray<float> final_norm_;
   std::vector<Layer> layers_;
   LinearGroup head_;
-  const ProducerKernels* producers_ = nullptr;
-  std::unique_ptr<RopeCache> rope_;
   LoadReport report_;
 
   // Step memory, reused.
-  AlignedArray<float> x_, wide_;
-  ActivationBuffer activation_;
-  std::unique_ptr<Scratch> scratch_;
+  AlignedArray<float> x_, picked_;
+  std::unique_ptr<LayerRunner> runner_;
 };
 
 }  // namespace octavo

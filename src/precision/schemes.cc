@@ -31,6 +31,8 @@ const std::vector<Scheme>& table() {
        row_format(kE4)},
       {"fp8-tensor", "E4M3 weights per tensor, E4M3 activations per token, E4M3 KV cache",
        weight_format(tensor_wide_format(kE4)), row_format(kE4), row_format(kE4)},
+      {"fp8-static", "E4M3 weights per tensor, E4M3 activations with one calibrated scale, E4M3 KV cache",
+       weight_format(tensor_wide_format(kE4)), weight_format(tensor_wide_format(kE4)), row_format(kE4)},
       {"int8", "INT8 weights per channel, INT8 activations per token, INT8 KV cache",
        weight_format(row_format(ElementType::kInt8)), row_format(ElementType::kInt8), row_format(ElementType::kInt8)},
       {"int4", "INT4 weights per group of 128, symmetric; activations and KV cache BF16",

@@ -19,12 +19,14 @@ std::string fp8_refuses(const LinearPlan& plan) {
   if (w.granularity == Granularity::kRow) return "it has scales per block or per tensor, not per channel";
   if (w.grouped() && w.block_rows == 1) return "its blocks have more than one row";
   if (a.element != ElementType::kE4m3) return "its activations are E4M3";
-  if (a.scale_time != ScaleTime::kDynamic) return "static activation scales are not written";
   if (w.granularity == Granularity::kTensor) {
+    if (a.scale_time == ScaleTime::kStored)
+      return a.granularity == Granularity::kTensor ? "" : "static activations have one scale";
     if (a.granularity != Granularity::kRow || w.scale != ElementType::kF32 || a.scale != ElementType::kF32)
       return "with one scale per tensor, activations have FP32 scales per token";
     return {};
   }
+  if (a.scale_time != ScaleTime::kDynamic) return "static activations go with one weight scale per tensor";
   if (a.granularity != Granularity::kBlock || a.block_rows != 1 || a.block_cols != w.block_cols)
     return "with blocks, activations have a scale per token and block column";
   if (a.scale != w.scale) return "weights and activations have the same kind of scale";
@@ -54,7 +56,8 @@ std::string compressed_tensors_refuses(const LinearPlan& plan) {
   if (w.element == ElementType::kInt8 && w.granularity == Granularity::kBlock) return "INT8 has no blocks";
   if (!a.scaled()) return a.element == ElementType::kBf16 ? "" : "activations are BF16 where they are not quantized";
   if (a.element != w.element) return "weights and activations are of the same type";
-  if (a.scale_time != ScaleTime::kDynamic) return "static activation scales are not written";
+  if (a.scale_time == ScaleTime::kStored)
+    return a.granularity == Granularity::kTensor ? "" : "static activations have one scale";
   if (a.granularity == Granularity::kTensor) return "dynamic activations have a scale per token or per group";
   if (a.granularity == Granularity::kBlock && a.block_rows != 1) return "activation groups lie within a token";
   return {};
@@ -121,7 +124,8 @@ bool is_integer(const TensorFormat& format) {
   return format.element == ElementType::kInt8 || format.element == ElementType::kInt4;
 }
 
-Json args(const TensorFormat& format, bool dynamic) {
+Json args(const TensorFormat& format) {
+  const bool dynamic = format.scale_time == ScaleTime::kDynamic;
   Json args;
   args["num_bits"] = element_bits(format.element);
   args["type"] = is_integer(format) ? "int" : "float";
@@ -207,8 +211,8 @@ Json compressed_tensors_config(const PrecisionPlan& plan, const std::vector<Line
     Json group;
     group["targets"] = i == 0 ? Json::array({"Linear"}) : Json(groups[i].modules);
     group["format"] = format_name(linear.weight);
-    group["weights"] = args(linear.weight, false);
-    group["input_activations"] = linear.activation.scaled() ? args(linear.activation, true) : Json(nullptr);
+    group["weights"] = args(linear.weight);
+    group["input_activations"] = linear.activation.scaled() ? args(linear.activation) : Json(nullptr);
     group["output_activations"] = nullptr;
     config["config_groups"][fmt::format("group_{}", i)] = std::move(group);
   }
@@ -224,6 +228,8 @@ Json fp8_config(const PrecisionPlan& plan, const std::vector<LinearModule>& modu
   Json config;
   config["quant_method"] = kFp8;
   config["activation_scheme"] = "dynamic";
+  for (const LinearModule& module : modules)
+    if (has_input_scale(plan.linear(module.name))) config["activation_scheme"] = "static";
   config["fmt"] = "e4m3";
   for (const LinearModule& module : modules) {
     const TensorFormat& weight = plan.linear(module.name).weight;
@@ -332,6 +338,14 @@ ScaleTensor scale_tensor(std::string_view dialect, const LinearModule& module, c
   else
     scale.shape = {weight.scale_rows(module.rows), weight.scale_cols(module.cols)};
   return scale;
+}
+
+bool has_input_scale(const LinearPlan& plan) {
+  return plan.weight.scaled() && plan.activation.scaled() && plan.activation.scale_time == ScaleTime::kStored;
+}
+
+ScaleTensor input_scale_tensor(std::string_view dialect, const LinearModule& module) {
+  return {module.name + ".input_scale", dialect == kFp8 ? Shape{} : Shape{1}};
 }
 
 std::vector<std::string> portability_notes(const PrecisionPlan& plan, const std::vector<LinearModule>& modules) {

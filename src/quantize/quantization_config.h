@@ -31,6 +31,10 @@ struct ScaleTensor {
 };
 ScaleTensor scale_tensor(std::string_view dialect, const LinearModule& module, const TensorFormat& weight);
 
+// Static activations: one FP32 scale beside the weight's.
+bool has_input_scale(const LinearPlan& plan);
+ScaleTensor input_scale_tensor(std::string_view dialect, const LinearModule& module);
+
 // What other engines will refuse or do with such a checkpoint.
 std::vector<std::string> portability_notes(const PrecisionPlan& plan, const std::vector<LinearModule>& modules);
 

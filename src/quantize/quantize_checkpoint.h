@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "precision/plan.h"
+#include "quantize/calibrate.h"
+#include "quantize/scales_from.h"
 
 namespace octavo {
 
@@ -19,6 +22,11 @@ struct QuantizeOptions {
   std::string dialect;  // "fp8", "compressed-tensors", "modelopt", "gptq"; empty: the one that suits the scheme
   int threads = 1;
   int64_t shard_bytes = 5'000'000'000;  // model.safetensors becomes shards and an index beyond this
+  std::optional<CalibrateOptions> calibrate;
+  // An earlier quantization (--scales-from): a folder gives plan, dialect and static activation scales in place of
+  // `plan`; a statistics file gives static activation scales by `estimator`.
+  std::optional<EarlierScales> earlier;
+  EstimatorOptions estimator;
 };
 
 struct QuantizeProgress {
@@ -30,7 +38,8 @@ struct QuantizeSummary {
   struct Tensor {
     std::string name;
     TensorFormat format;
-    double error;  // relative RMS: sqrt(sum (stored - source)^2 / sum source^2)
+    double error;                // relative RMS: sqrt(sum (stored - source)^2 / sum source^2)
+    double objective_ratio = 0;  // GPTQ: tr(dW H dW^T) as a share of what rounding gives; else 0
   };
   std::string dialect;
   PrecisionPlan plan;
@@ -40,7 +49,9 @@ struct QuantizeSummary {
   double mean_error = 0, worst_error = 0;     // over `quantized`
   std::string worst_tensor;
   std::vector<std::string> copied_files;
-  std::vector<std::string> notes;  // rules that matched nothing, what other engines will refuse
+  std::vector<CalibrationSet::File> calibration_files;
+  std::vector<CalibrationSet::Coverage> coverage;  // of context lengths by the calibration's tokens
+  std::vector<std::string> notes;                  // rules that matched nothing, what other engines will refuse
 };
 
 // Writes model.safetensors (or shards), config.json with every key of the source's and a quantization_config, and
@@ -49,7 +60,10 @@ struct QuantizeSummary {
 // With one scale per tensor, q, k and v share it, and so do gate and up: engines that fuse them would otherwise
 // requantize; the outer scale of NVFP4 likewise. Weights keep their names and scales are FP32, except where the dialect
 // packs them (quantize/written_weight.h). A NaN or infinity in a weight to be quantized is an error.
-// `progress` is called from one thread at a time.
+//
+// With `calibrate` the weights come from a pass over calibration text (quantize/calibrate.h). Its finished layers lie
+// in OUT.work, which goes when `out` is complete: the same call after an end of any kind continues there, and gives the
+// same bytes. `progress` is called from one thread at a time.
 Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& out,
                                             const QuantizeOptions& options,
                                             const std::function<void(const QuantizeProgress&)>& progress = {});

@@ -67,12 +67,19 @@ Result<PackedLinear> pack_members(const Checkpoint& checkpoint, std::span<Member
 }  // namespace
 
 Result<LinearGroup> LinearGroup::load(const Checkpoint& checkpoint, const PrecisionPlan& plan,
-                                      std::span<const LinearModule> modules, Isa isa, ThreadPool& pool,
-                                      std::vector<LinearLoad>& report) {
+                                      std::span<const LinearModule> modules, LinearSource source, Isa isa,
+                                      ThreadPool& pool, std::vector<LinearLoad>& report) {
   LinearGroup group;
   std::vector<Member> members;
   for (const LinearModule& module : modules) {
-    OCTAVO_ASSIGN(StoredLinear stored, checkpoint.linear(module.name));
+    OCTAVO_ASSIGN(StoredLinear stored, source(module));
+    const TensorFormat& activation = plan.linear(module.name).activation;
+    if (activation.granularity == Granularity::kTensor && !stored.input_scale)
+      return fail({.what = "static activations without a scale",
+                   .where = module.name,
+                   .found = "a checkpoint that stores none",
+                   .expected = fmt::format("{}.input_scale", module.name),
+                   .remedy = "calibrate one: octavo quantize MODEL OUT --scheme fp8-static --calibrate FILE"});
     members.push_back({&module, &plan.linear(module.name), std::move(stored), group.rows_});
     group.rows_ += module.rows;
     group.cols_ = module.cols;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "checkpoint/checkpoint.h"
 #include "kernels/linear.h"
 #include "precision/plan.h"
@@ -25,6 +26,10 @@ struct LinearLoad {
   double error = 0;  // relative RMS error of a weight quantized now; 0 where it is used as stored
 };
 
+// Where a module's weight comes from: the checkpoint, or what a quantizer made of it. What the entries view outlives
+// the load.
+using LinearSource = FunctionRef<Result<StoredLinear>(const LinearModule& module)>;
+
 class LinearGroup {
  public:
   // One activation that the members read, and the packed layers that read it.
@@ -37,7 +42,7 @@ class LinearGroup {
 
   // Loads the modules; their outputs stand side by side in one row of `rows()` floats.
   static Result<LinearGroup> load(const Checkpoint& checkpoint, const PrecisionPlan& plan,
-                                  std::span<const LinearModule> modules, Isa isa, ThreadPool& pool,
+                                  std::span<const LinearModule> modules, LinearSource source, Isa isa, ThreadPool& pool,
                                   std::vector<LinearLoad>& report);
 
   int64_t rows() const { return rows_; }

@@ -1,0 +1,218 @@
+#include "models/layers/decoder_layer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace octavo {
+namespace {
+
+Result<AlignedArray<float>> norm_weight(const Checkpoint& checkpoint, const std::string& name, int64_t size,
+                                        LoadReport& report) {
+  OCTAVO_ASSIGN(const std::vector<float> values, checkpoint.wide(name, {size}));
+  AlignedArray<float> weight(static_cast<size_t>(size));
+  std::copy(values.begin(), values.end(), weight.begin());
+  report.norm_bytes += static_cast<size_t>(size) * sizeof(float);
+  return weight;
+}
+
+// One scale for all heads, or one each.
+std::vector<float> per_head(const std::vector<float>& scales, int64_t heads) {
+  if (scales.size() == 1) return std::vector<float>(static_cast<size_t>(heads), scales[0]);
+  return scales;
+}
+
+// At least `count` floats, contents undefined.
+float* grow(AlignedArray<float>& memory, int64_t count) {
+  if (memory.size() < static_cast<size_t>(count)) memory = AlignedArray<float>(static_cast<size_t>(count));
+  return memory.data();
+}
+
+}  // namespace
+
+std::span<const Role> roles_of(LinearInput input) {
+  static constexpr Role kRoles[] = {Role::kQ,    Role::kK,  Role::kV,    Role::kO,
+                                    Role::kGate, Role::kUp, Role::kDown, Role::kHead};
+  const std::span<const Role> roles = kRoles;
+  switch (input) {
+    case LinearInput::kQkv:
+      return roles.subspan(0, 3);
+    case LinearInput::kO:
+      return roles.subspan(3, 1);
+    case LinearInput::kGateUp:
+      return roles.subspan(4, 2);
+    case LinearInput::kDown:
+      return roles.subspan(6, 1);
+    case LinearInput::kHead:
+      return roles.subspan(7, 1);
+  }
+  return {};
+}
+
+LinearInput input_of(Role role) {
+  for (const LinearInput input : {LinearInput::kQkv, LinearInput::kO, LinearInput::kGateUp, LinearInput::kDown}) {
+    const std::span<const Role> roles = roles_of(input);
+    if (std::find(roles.begin(), roles.end(), role) != roles.end()) return input;
+  }
+  return LinearInput::kHead;
+}
+
+LayerLoader::LayerLoader(const Checkpoint& checkpoint, const PrecisionPlan& plan, Isa isa, ThreadPool& pool,
+                         LoadReport& report)
+    : checkpoint_(checkpoint),
+      plan_(plan),
+      isa_(isa),
+      pool_(pool),
+      report_(report),
+      modules_(checkpoint.config().linear_modules()) {}
+
+Result<LinearGroup> LayerLoader::group(int layer, LinearInput input, LinearSource source) const {
+  std::vector<LinearModule> members;
+  for (const Role role : roles_of(input))
+    for (const LinearModule& module : modules_)
+      if (module.layer == layer && module.role == role) members.push_back(module);
+  OCTAVO_ASSIGN(LinearGroup loaded,
+                LinearGroup::load(checkpoint_, plan_, members, source, isa_, pool_, report_.linears));
+  report_.linear_bytes += loaded.bytes();
+  return loaded;
+}
+
+Result<LinearGroup> LayerLoader::group(int layer, LinearInput input) const {
+  return group(layer, input, [&](const LinearModule& module) { return checkpoint_.linear(module.name); });
+}
+
+Result<AlignedArray<float>> LayerLoader::final_norm() const {
+  return norm_weight(checkpoint_, "model.norm.weight", checkpoint_.config().hidden_size, report_);
+}
+
+Result<DecoderLayer> LayerLoader::frame(int index) const {
+  const ModelConfig& c = checkpoint_.config();
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  DecoderLayer out;
+  OCTAVO_ASSIGN(out.input_norm, norm_weight(checkpoint_, prefix + "input_layernorm.weight", c.hidden_size, report_));
+  OCTAVO_ASSIGN(out.post_norm,
+                norm_weight(checkpoint_, prefix + "post_attention_layernorm.weight", c.hidden_size, report_));
+  if (c.qk_norm) {
+    OCTAVO_ASSIGN(out.q_norm, norm_weight(checkpoint_, prefix + "self_attn.q_norm.weight", c.head_dim, report_));
+    OCTAVO_ASSIGN(out.k_norm, norm_weight(checkpoint_, prefix + "self_attn.k_norm.weight", c.head_dim, report_));
+  }
+  const KvPlan& kv = plan_.kv[static_cast<size_t>(index)];
+  OCTAVO_ASSIGN(const KvScales scales, checkpoint_.kv_scales(index));
+  if (kv.k.scale_time == ScaleTime::kStored) out.k_scales = per_head(scales.k, c.num_kv_heads);
+  if (kv.v.scale_time == ScaleTime::kStored) out.v_scales = per_head(scales.v, c.num_kv_heads);
+  const AttentionKey key{kv.k.element, kv.v.element, static_cast<int>(c.head_dim),
+                         static_cast<int>(c.num_heads / c.num_kv_heads)};
+  out.attention = &choose_attention(key, isa_);
+  out.window = c.sliding_window.empty() ? 0 : c.sliding_window[static_cast<size_t>(index)];
+  return out;
+}
+
+Result<DecoderLayer> LayerLoader::load(int index) const {
+  OCTAVO_ASSIGN(DecoderLayer out, frame(index));
+  OCTAVO_ASSIGN(out.qkv, group(index, LinearInput::kQkv));
+  OCTAVO_ASSIGN(out.o, group(index, LinearInput::kO));
+  OCTAVO_ASSIGN(out.gate_up, group(index, LinearInput::kGateUp));
+  OCTAVO_ASSIGN(out.down, group(index, LinearInput::kDown));
+  return out;
+}
+
+Result<Embedding> load_embedding(const Checkpoint& checkpoint, LoadReport& report) {
+  const ModelConfig& c = checkpoint.config();
+  Embedding embedding;
+  OCTAVO_ASSIGN(const TensorEntry* entry, checkpoint.entry("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}));
+  if (entry->plain) {  // stays where it is mapped
+    embedding.view = *entry->plain;
+  } else {  // GGUF blocks: decoded once
+    embedding.memory = AlignedBytes(static_cast<size_t>(c.vocab_size * c.hidden_size) * 2);
+    std::vector<float> row(static_cast<size_t>(c.hidden_size));
+    for (int64_t r = 0; r < c.vocab_size; ++r) {
+      OCTAVO_TRY(checkpoint.tensors().read_f32(*entry, r, r + 1, row));
+      for (size_t i = 0; i < row.size(); ++i)
+        store_element(ElementType::kBf16, embedding.memory.data() + static_cast<size_t>(r * c.hidden_size) * 2, i,
+                      row[i]);
+    }
+    embedding.view = {ElementType::kBf16, entry->shape, {embedding.memory.data(), embedding.memory.size()}};
+    report.notes.push_back(fmt::format("embedding: {} decoded to bf16", entry->stored_type));
+  }
+  report.embedding_bytes = embedding.view.data.size();
+  return embedding;
+}
+
+LayerRunner::LayerRunner(const ModelConfig& config, Isa isa)
+    : config_(&config),
+      producers_(&choose_producers(isa)),
+      rope_(std::make_unique<RopeCache>(config)),
+      scratch_(std::make_unique<Scratch>()) {}
+
+void LayerRunner::attention_block(const DecoderLayer& layer, const LayerRows& r, const PagedKvLayer& kv,
+                                  ThreadPool& pool) {
+  project_qkv(
+      layer.qkv, layer, r, kv, [&](const Activation& out) { norm(layer.input_norm, r.x, out, pool); }, pool);
+  add_projection(
+      layer.o, r, [&](const Activation& out) { attend(layer, r, kv, out, pool); }, pool);
+}
+
+void LayerRunner::mlp_block(const DecoderLayer& layer, const LayerRows& r, ThreadPool& pool) {
+  project_gate_up(
+      layer.gate_up, r.rows, [&](const Activation& out) { norm(layer.post_norm, r.x, out, pool); }, pool);
+  add_projection(
+      layer.down, r, [&](const Activation& out) { silu_gate(out, pool); }, pool);
+}
+
+void LayerRunner::norm(const AlignedArray<float>& weight, const float* x, const Activation& out,
+                       ThreadPool& pool) const {
+  producers_->rms_norm({x, config_->hidden_size, weight.data(), config_->rms_norm_eps, out}, pool);
+}
+
+void LayerRunner::project_qkv(const LinearGroup& qkv, const DecoderLayer& layer, const LayerRows& r,
+                              const PagedKvLayer& kv, Produce produce, ThreadPool& pool) {
+  wide_stride_ = qkv.rows();
+  project(qkv, r.rows, produce, grow(wide_, r.rows * wide_stride_), wide_stride_, pool);
+  int64_t last = 0;
+  for (const KvSequence& s : r.sequences) last = std::max(last, s.position + s.num_rows);
+  RopeKvCall rope{.qkv = wide_.data(), .stride = wide_stride_, .rows = r.rows};
+  rope.num_heads = static_cast<int>(config_->num_heads);
+  rope.num_kv_heads = static_cast<int>(config_->num_kv_heads);
+  rope.head_dim = static_cast<int>(config_->head_dim);
+  rope.q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
+  rope.k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
+  rope.eps = config_->rms_norm_eps;
+  rope.cos_sin = rope_->table(last);
+  rope.sequences = r.sequences.data();
+  rope.num_sequences = static_cast<int64_t>(r.sequences.size());
+  rope.kv = kv;
+  producers_->rope_kv(rope, pool);
+}
+
+void LayerRunner::attend(const DecoderLayer& layer, const LayerRows& r, const PagedKvLayer& kv, const Activation& out,
+                         ThreadPool& pool) const {
+  AttentionCall attention{.q = wide_.data(), .q_stride = wide_stride_};
+  attention.num_heads = static_cast<int>(config_->num_heads);
+  attention.head_dim = static_cast<int>(config_->head_dim);
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(config_->head_dim));
+  attention.window = layer.window;
+  attention.sequences = r.sequences.data();
+  attention.num_sequences = static_cast<int64_t>(r.sequences.size());
+  attention.kv = kv;
+  attention.output = out;
+  layer.attention->run(attention, pool, *scratch_);
+}
+
+void LayerRunner::project_gate_up(const LinearGroup& gate_up, int64_t rows, Produce produce, ThreadPool& pool) {
+  wide_stride_ = gate_up.rows();
+  project(gate_up, rows, produce, grow(wide_, rows * wide_stride_), wide_stride_, pool);
+}
+
+void LayerRunner::silu_gate(const Activation& out, ThreadPool& pool) const {
+  producers_->silu_gate({wide_.data(), wide_stride_, out}, pool);
+}
+
+void LayerRunner::add_projection(const LinearGroup& group, const LayerRows& r, Produce produce, ThreadPool& pool) {
+  group.run(r.rows, produce, r.x, config_->hidden_size, true, activation_, pool, *scratch_);
+}
+
+void LayerRunner::project(const LinearGroup& group, int64_t rows, Produce produce, float* output, int64_t stride,
+                          ThreadPool& pool) {
+  group.run(rows, produce, output, stride, false, activation_, pool, *scratch_);
+}
+
+}  // namespace octavo

@@ -1,0 +1,311 @@
+#include "quantize/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "formats/quantize_rows.h"
+#include "kernels/linear.h"
+#include "quantize/quantization_config.h"
+#include "quantize/statistics_file.h"
+
+namespace octavo {
+namespace {
+
+namespace fs = std::filesystem;
+
+RowsView rows_of(std::span<const float> values, int64_t rows, int64_t cols) {
+  return {ElementType::kF32, reinterpret_cast<const std::byte*>(values.data()), rows, cols};
+}
+
+double relative_error(const MatrixView& matrix, std::span<const float> weights) {
+  RoundingError error;
+  for (int64_t r = 0; r < matrix.rows; ++r)
+    for (int64_t c = 0; c < matrix.cols; ++c) {
+      const double value = weights[static_cast<size_t>(r * matrix.cols + c)], difference = matrix.at(r, c) - value;
+      error += {difference * difference, value * value};
+    }
+  return error.relative_rms();
+}
+
+// 64-bit FNV-1a of the samples.
+uint64_t hash_samples(const CalibrationSet& set) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  const auto mix = [&](uint64_t value) {
+    for (int i = 0; i < 8; ++i) hash = (hash ^ ((value >> (8 * i)) & 0xFF)) * 0x100000001B3ull;
+  };
+  for (const auto& sample : set.samples) {
+    mix(sample.size());
+    for (const TokenId token : sample) mix(static_cast<uint64_t>(token));
+  }
+  return hash;
+}
+
+}  // namespace
+
+PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules,
+                           const CalibrateOptions& options) {
+  const bool planned = options.planned_activations;
+  const Isa isa = options.isa;
+  PrecisionPlan run = plan;
+  for (const LinearModule& module : modules) {
+    LinearPlan& linear = run.linears.find(module.name)->second;
+    if (!planned && linear.activation.scaled()) linear.activation = plain_format(ElementType::kBf16);
+    const LinearKey key{linear.weight, linear.activation, module.rows, module.cols};
+    const bool slow = choose_linear(key, isa).isa == Isa::kReference && isa != Isa::kReference;
+    if (slow) linear.weight = plain_format(ElementType::kF32);
+  }
+  if (!planned)
+    for (KvPlan& kv : run.kv) kv.k = kv.v = plain_format(ElementType::kBf16);
+  return run;
+}
+
+Calibrator::Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, const std::vector<QuantizeJob>& jobs,
+                       const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool)
+    : checkpoint_(checkpoint),
+      plan_(plan),
+      run_plan_(running_plan(plan, checkpoint.config().linear_modules(), options)),
+      jobs_(jobs),
+      options_(options),
+      folder_(folder),
+      pool_(pool) {}
+
+std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
+                                    const CalibrateOptions& options, const CalibrationSet& samples) {
+  std::string text = fmt::format("octavo calibration 1\nmodel {}\n", checkpoint.path().string());
+  std::error_code ignored;
+  std::vector<std::string> files;
+  for (fs::directory_iterator it(checkpoint.path(), ignored), end; it != end; it.increment(ignored))
+    if (it->path().extension() == ".safetensors" || it->path().filename() == "config.json")
+      files.push_back(fmt::format("file {} {} {}\n", it->path().filename().string(), it->file_size(ignored),
+                                  it->last_write_time(ignored).time_since_epoch().count()));
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) text += file;
+  text += fmt::format("samples {} tokens {} hash {:016x}\n", samples.samples.size(), samples.tokens(),
+                      hash_samples(samples));
+  text += fmt::format("rounding {} damping {} act-order {} planned {} skip {} isa {} estimator {}\n",
+                      options.rounding == Rounding::kGptq ? "gptq" : "nearest", options.gptq.damping,
+                      options.gptq.act_order, options.planned_activations, options.skip_tokens, isa_name(options.isa),
+                      estimator_text(options.estimator));
+  for (const auto& [name, scale] : options.input_scales) text += fmt::format("{} input scale {}\n", name, scale);
+  for (const auto& [name, linear] : plan.linears)
+    text += fmt::format("{} {} {} {}\n", name, linear.weight.describe(), linear.activation.describe(),
+                        linear.activation.scale_time == ScaleTime::kStored ? "static" : "dynamic");
+  return text;
+}
+
+Result<void> Calibrator::run(const CalibrationSet& samples, int64_t layers) {
+  PassOptions pass_options;
+  pass_options.isa = options_.isa;
+  pass_options.memory_limit = options_.memory_limit;
+  pass_options.spill_folder = folder_.path();
+  pass_options.progress = options_.progress;
+  pass_options.layers = layers;
+  CalibrationPass pass(checkpoint_, run_plan_, samples, pass_options, pool_);
+  return pass.run(*this);
+}
+
+bool Calibrator::watches(int layer) const {
+  const bool wide_head = layer < 0 && jobs_of(layer, LinearInput::kHead).empty();
+  return !wide_head && !folder_.has(layer);
+}
+
+std::vector<const QuantizeJob*> Calibrator::jobs_of(int layer, LinearInput input) const {
+  const auto roles = roles_of(input);
+  std::vector<const QuantizeJob*> found;
+  for (const QuantizeJob& job : jobs_)
+    if (job.module.layer == layer && std::find(roles.begin(), roles.end(), job.module.role) != roles.end())
+      found.push_back(&job);
+  return found;
+}
+
+Result<void> Calibrator::see(int layer, LinearInput input, int64_t sample, const Activation& rows) {
+  const auto [place, is_new] = statistics_.try_emplace(place_name(layer, input), rows.cols);
+  place->second.add(rows.format.element, rows.codes, rows.rows, rows.code_stride, pool_);
+  if (place->second.damaged()) {
+    const LogHistogram& histogram = place->second.histogram();
+    return fail({.what = "activations are NaN or infinite",
+                 .where = fmt::format("{}, calibration sample {}", place->first, sample),
+                 .found = fmt::format("{} NaN, {} infinite", histogram.nans(), histogram.infinities()),
+                 .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+  }
+  if (options_.rounding != Rounding::kGptq || jobs_of(layer, input).empty()) return {};
+  if (!hessian_) hessian_ = std::make_unique<Hessian>(rows.cols, options_.isa);
+  hessian_->add(rows, std::min(options_.skip_tokens, rows.rows - 1), pool_);
+  return {};
+}
+
+Result<void> Calibrator::see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v,
+                                int64_t stride) {
+  const ModelConfig& c = checkpoint_.config();
+  for (int64_t head = 0; head < c.num_kv_heads; ++head)
+    for (const bool key : {true, false}) {
+      const auto [place, is_new] = statistics_.try_emplace(kv_place_name(layer, key, head), c.head_dim);
+      const float* values = (key ? k : v) + head * c.head_dim;
+      place->second.add(ElementType::kF32, reinterpret_cast<const std::byte*>(values), rows, stride * 4, pool_);
+      if (place->second.damaged())
+        return fail({.what = "keys or values are NaN or infinite",
+                     .where = fmt::format("{}, calibration sample {}", place->first, sample),
+                     .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+    }
+  return {};
+}
+
+Result<std::vector<float>> Calibrator::read_weight(const LinearModule& module) const {
+  const TensorEntry& entry = *checkpoint_.tensors().find(module.name + ".weight");
+  std::vector<float> values(static_cast<size_t>(module.rows * module.cols));
+  OCTAVO_TRY(checkpoint_.tensors().read_f32(entry, 0, module.rows, values));
+  checkpoint_.tensors().forget(entry, 0, module.rows);
+  if (const auto bad = find_non_finite(rows_of(values, module.rows, module.cols)))
+    return fail(
+        {.what = "a weight that is to be quantized is NaN or infinite",
+         .where = fmt::format("{}: tensor {}, row {}, column {}", entry.file.string(), entry.name, bad->row, bad->col),
+         .remedy = "the checkpoint is damaged: fetch it again, or leave this module out with --ignore"});
+  return values;
+}
+
+// The largest magnitude of all the weights that share a scale; 0 for formats whose weights share none.
+Result<float> Calibrator::shared_amax(const QuantizeJob& job) {
+  if (job.format.granularity != Granularity::kTensor && !job.format.outer()) return 0.0f;
+  if (const auto known = shared_amax_.find(job.fused); known != shared_amax_.end()) return known->second;
+  float amax = 0;
+  for (const QuantizeJob& other : jobs_) {
+    if (other.fused != job.fused || other.format != job.format) continue;
+    OCTAVO_ASSIGN(const std::vector<float> values, read_weight(other.module));
+    float own = 0;
+    group_amax(rows_of(values, other.module.rows, other.module.cols), tensor_wide_format(ElementType::kE4m3),
+               {&own, 1});
+    amax = std::max(amax, own);
+  }
+  return shared_amax_[job.fused] = amax;
+}
+
+Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, const GptqSolver* solver) {
+  const LinearModule& m = job.module;
+  OCTAVO_ASSIGN(const std::vector<float> weights, read_weight(m));
+  OCTAVO_ASSIGN(const float amax, shared_amax(job));
+  QuantizedLinear linear;
+  if (solver != nullptr) {
+    GptqResult result = solver->quantize(weights, m.rows, job.format, amax, pool_);
+    linear.matrix = std::move(result.matrix);
+    linear.objective = result.objective;
+    linear.rounding_objective = result.rounding_objective;
+  } else {
+    linear.matrix = round_matrix(rows_of(weights, m.rows, m.cols), job.format, amax);
+  }
+  linear.error = relative_error(linear.matrix.view(), weights);
+  return linear;
+}
+
+Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
+  const std::vector<const QuantizeJob*> jobs = jobs_of(layer, input);
+  std::optional<GptqSolver> solver;
+  if (hessian_) {
+    auto created = GptqSolver::create(hessian_->matrix(), hessian_->size(), options_.gptq);
+    if (!created) {
+      Error error = std::move(created).error();
+      error.where = place_name(layer, input);
+      return fail(std::move(error));
+    }
+    solver = std::move(*created);
+    if (solver->damping_used() > options_.gptq.damping)
+      notes_.push_back(fmt::format("{}: GPTQ's damping was raised to {} to factor the Hessian",
+                                   place_name(layer, input), solver->damping_used()));
+    hessian_.reset();
+  }
+  for (const QuantizeJob* job : jobs) {
+    OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr));
+    const LinearPlan& plan = plan_.linear(job->module.name);
+    const auto kept = options_.input_scales.find(job->module.name);
+    if (has_input_scale(plan))
+      linear.input_scale =
+          kept != options_.input_scales.end() ? kept->second : input_scale(layer, input, plan.activation);
+    weights_[job->module.name] = std::move(linear);
+  }
+  return {};
+}
+
+// The static scale of a group's input, and a note where another estimator than amax does worse than it.
+float Calibrator::input_scale(int layer, LinearInput input, const TensorFormat& format) {
+  const std::string place = place_name(layer, input);
+  const ValueStatistics& seen = statistics_.at(place);
+  const ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, options_.estimator);
+  std::string note = fmt::format(
+      "{}: {} loses to amax on the calibration's activations: relative squared error {:.3g}, "
+      "amax {:.3g}",
+      place, estimator_text(options_.estimator), estimate.error, estimate.amax_error);
+  const bool known = std::find(notes_.begin(), notes_.end(), note) != notes_.end();
+  if (estimate.loses_to_amax() && !known) notes_.push_back(std::move(note));
+  return estimate.scale;
+}
+
+Result<StatisticsMap> Calibrator::statistics() const {
+  StatisticsMap all;
+  const int layers = static_cast<int>(checkpoint_.config().num_layers);
+  for (int layer = -1; layer < layers; ++layer) {
+    if (layer < 0 && !folder_.has(layer)) continue;
+    OCTAVO_ASSIGN(StatisticsMap own, read_statistics(folder_.statistics_file(layer)));
+    all.merge(own);
+  }
+  return all;
+}
+
+Result<void> Calibrator::load_finished(int layer) {
+  if (loaded_layer_ == layer) return {};
+  std::map<std::string, std::pair<TensorFormat, Shape>> formats;
+  for (const QuantizeJob& job : jobs_)
+    if (job.module.layer == layer) formats[job.module.name] = {job.format, {job.module.rows, job.module.cols}};
+  OCTAVO_ASSIGN(weights_, folder_.load(layer, formats));
+  loaded_layer_ = layer;
+  return {};
+}
+
+// A module as if a checkpoint held what it has become.
+Result<StoredLinear> Calibrator::source(const LinearModule& module) {
+  Result<StoredLinear> result = checkpoint_.linear(module.name);
+  const auto found = weights_.find(module.name);
+  if (!result || found == weights_.end()) return result;
+  StoredLinear& stored = *result;
+  const Matrix& matrix = found->second.matrix;
+  TensorEntry& entry = entries_[module.name];
+  entry = *stored.entry;
+  if (run_plan_.linear(module.name).weight.scaled()) {
+    entry.plain = TensorView{matrix.format.element, entry.shape, {matrix.codes.data(), matrix.codes.size()}};
+    stored.format = matrix.format;
+    stored.scales = matrix.scales;
+    stored.zeros = matrix.zeros;
+    stored.outer = matrix.outer;
+  } else {
+    std::vector<float>& values = wide_[module.name] = dequantize(matrix.view());
+    entry.plain = TensorView{ElementType::kF32, entry.shape, std::as_bytes(std::span<const float>(values))};
+    stored.format = plain_format(ElementType::kF32);
+  }
+  stored.entry = &entry;
+  if (found->second.input_scale > 0) stored.input_scale = found->second.input_scale;
+  return result;
+}
+
+Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerLoader& loader) {
+  const auto start = std::chrono::steady_clock::now();
+  const bool finished = !watches(layer);
+  if (finished) {
+    OCTAVO_TRY(load_finished(layer));
+  } else {
+    OCTAVO_TRY(quantize_group(layer, input));
+  }
+  auto loaded = loader.group(layer, input, [&](const LinearModule& module) { return source(module); });
+  entries_.clear();
+  wide_.clear();
+  const bool last = input == LinearInput::kDown || input == LinearInput::kHead;
+  if (loaded && !finished && last) {
+    OCTAVO_TRY(write_statistics(folder_.statistics_file(layer), statistics_));
+    OCTAVO_TRY(folder_.save(layer, weights_));  // last: this file says that the layer is finished
+    weights_.clear();
+    statistics_.clear();
+  }
+  weight_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return loaded;
+}
+
+}  // namespace octavo

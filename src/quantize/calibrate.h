@@ -1,0 +1,106 @@
+// Calibrated quantization of a model's linear layers: a pass over calibration text gives each layer its statistics,
+// activation scales and, by GPTQ, its weights. Finished layers lie in a work folder.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "kernels/isa.h"
+#include "quantize/calibration_data.h"
+#include "quantize/calibration_pass.h"
+#include "quantize/estimator.h"
+#include "quantize/gptq.h"
+#include "quantize/hessian.h"
+#include "quantize/statistics.h"
+#include "quantize/work_folder.h"
+
+namespace octavo {
+
+enum class Rounding : uint8_t { kNearest, kGptq };
+
+struct CalibrateOptions {
+  CalibrationDataOptions data;
+  Rounding rounding = Rounding::kGptq;
+  GptqOptions gptq;
+  // Layers are calibrated behind activations and KV cache in BF16, or in the plan's own formats.
+  bool planned_activations = false;
+  // Tokens at the start of a sample that do not count in the Hessian: the first ones' activations are huge.
+  int64_t skip_tokens = 1;
+  EstimatorOptions estimator;                 // of static activation scales
+  std::map<std::string, float> input_scales;  // by module: kept, not estimated
+  int64_t memory_limit = int64_t{1} << 30;    // of activations held
+  Isa isa = Isa::kReference;
+  std::function<void(double done, double total, std::string_view detail)> progress;
+};
+
+// A weight to quantize.
+struct QuantizeJob {
+  LinearModule module;
+  TensorFormat format;
+  std::string fused;  // modules of the same text and format share a scale per tensor, or the outer scale
+};
+
+// The formats that layers run in while they are calibrated: weights as planned where a fast kernel takes them, else the
+// same values in FP32; activations as the options say.
+PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules,
+                           const CalibrateOptions& options);
+
+class Calibrator final : public PassVisitor {
+ public:
+  Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, const std::vector<QuantizeJob>& jobs,
+             const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool);
+
+  // Every layer that the work folder lacks. Afterwards it has them all.
+  Result<void> run(const CalibrationSet& samples, int64_t layers = -1);
+  // Seconds spent on weights, not on samples: factoring and rounding.
+  double weight_seconds() const { return weight_seconds_; }
+
+  // Everything that decides the bytes of the result, as text.
+  static std::string fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
+                                 const CalibrateOptions& options, const CalibrationSet& samples);
+
+  const std::vector<std::string>& notes() const { return notes_; }
+  // Of every layer, also of those that an earlier run finished.
+  Result<StatisticsMap> statistics() const;
+
+  bool watches(int layer) const override;
+  Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) override;
+  Result<void> see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v, int64_t stride) override;
+  Result<LinearGroup> group(int layer, LinearInput input, const LayerLoader& loader) override;
+
+ private:
+  Result<void> quantize_group(int layer, LinearInput input);
+  float input_scale(int layer, LinearInput input, const TensorFormat& format);
+  Result<QuantizedLinear> quantize_module(const QuantizeJob& job, const GptqSolver* solver);
+  Result<std::vector<float>> read_weight(const LinearModule& module) const;
+  Result<float> shared_amax(const QuantizeJob& job);
+  Result<void> load_finished(int layer);
+  Result<StoredLinear> source(const LinearModule& module);
+  std::vector<const QuantizeJob*> jobs_of(int layer, LinearInput input) const;
+
+  const Checkpoint& checkpoint_;
+  const PrecisionPlan& plan_;
+  PrecisionPlan run_plan_;
+  const std::vector<QuantizeJob>& jobs_;
+  const CalibrateOptions& options_;
+  const WorkFolder& folder_;
+  ThreadPool& pool_;
+
+  std::unique_ptr<Hessian> hessian_;  // of the group that is being seen
+  StatisticsMap statistics_;          // of the layer that is being seen
+  int loaded_layer_ = -2;
+  QuantizedLayer weights_;                      // of the layer at work
+  std::map<std::string, TensorEntry> entries_;  // views of weights_, as a checkpoint would have them
+  std::map<std::string, std::vector<float>> wide_;
+  std::map<std::string, float> shared_amax_;
+  std::vector<std::string> notes_;
+  double weight_seconds_ = 0;
+};
+
+}  // namespace octavo

@@ -1,0 +1,248 @@
+#include "quantize/calibration_pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace octavo {
+namespace {
+
+constexpr int kSteps = 5;  // walks over all samples in a watched layer
+
+int64_t row_stride(ElementType element, int64_t cols) {
+  return (cols * element_bits(element) / 8 + 63) / 64 * 64;
+}
+
+}  // namespace
+
+CalibrationPass::CalibrationPass(const Checkpoint& checkpoint, const PrecisionPlan& plan, const CalibrationSet& samples,
+                                 PassOptions options, ThreadPool& pool)
+    : checkpoint_(checkpoint),
+      plan_(plan),
+      set_(samples),
+      options_(std::move(options)),
+      pool_(pool),
+      loader_(checkpoint, plan, options_.isa, pool, report_),
+      runner_(checkpoint.config(), options_.isa) {
+  for (const auto& sample : set_.samples) longest_ = std::max(longest_, static_cast<int64_t>(sample.size()));
+  page_table_.resize(static_cast<size_t>((longest_ + kPageTokens - 1) / kPageTokens));
+  std::iota(page_table_.begin(), page_table_.end(), 0);
+}
+
+int64_t CalibrationPass::input_cols(LinearInput input) const {
+  const ModelConfig& c = checkpoint_.config();
+  switch (input) {
+    case LinearInput::kO:
+      return c.q_size();
+    case LinearInput::kDown:
+      return c.intermediate_size;
+    default:
+      return c.hidden_size;
+  }
+}
+
+// BF16 where the layers read BF16: then holding loses nothing.
+ElementType CalibrationPass::held_element(int layer, LinearInput input) const {
+  for (const LinearModule& module : checkpoint_.config().linear_modules()) {
+    const auto roles = roles_of(input);
+    if (module.layer != layer || std::find(roles.begin(), roles.end(), module.role) == roles.end()) continue;
+    if (plan_.linear(module.name).activation != plain_format(ElementType::kBf16)) return ElementType::kF32;
+  }
+  return ElementType::kBf16;
+}
+
+Activation CalibrationPass::held_rows(int layer, LinearInput input, int64_t rows, std::byte* memory) const {
+  const ElementType element = held_element(layer, input);
+  return {.format = plain_format(element),
+          .rows = rows,
+          .cols = input_cols(input),
+          .codes = memory,
+          .code_stride = row_stride(element, input_cols(input))};
+}
+
+CalibrationPass::Held CalibrationPass::held(const ModelConfig& config, const PrecisionPlan& plan,
+                                            const CalibrationSet& samples) {
+  int64_t longest = 0, row = 0;
+  for (const auto& sample : samples.samples) longest = std::max(longest, static_cast<int64_t>(sample.size()));
+  for (const LinearModule& module : config.linear_modules()) {
+    if (module.role != Role::kO && module.role != Role::kDown) continue;
+    const bool bf16 = plan.linear(module.name).activation == plain_format(ElementType::kBf16);
+    row = std::max(row, row_stride(bf16 ? ElementType::kBf16 : ElementType::kF32, module.cols));
+  }
+  const int64_t rows = static_cast<int64_t>(samples.samples.size()) * longest;
+  return {rows * config.hidden_size * static_cast<int64_t>(sizeof(float)), rows * row};
+}
+
+// Half of the limit for the residual stream, half for what a step hands to the next.
+Result<void> CalibrationPass::prepare() {
+  const ModelConfig& c = checkpoint_.config();
+  const auto samples = static_cast<int64_t>(set_.samples.size());
+  OCTAVO_ASSIGN(x_, SampleStore::create(samples, longest_ * c.hidden_size * static_cast<int64_t>(sizeof(float)),
+                                        options_.memory_limit / 2, options_.spill_folder));
+  OCTAVO_ASSIGN(const Embedding embedding, load_embedding(checkpoint_, report_));
+  for (int64_t s = 0; s < samples; ++s) {
+    float* x = reinterpret_cast<float*>(x_.overwrite(s));
+    embed(embedding.view, set_.samples[static_cast<size_t>(s)], x, c.hidden_size);
+    OCTAVO_TRY(x_.save(s));
+  }
+  return {};
+}
+
+Result<void> CalibrationPass::make_held(int layer, LinearInput input) {
+  const int64_t bytes = longest_ * row_stride(held_element(layer, input), input_cols(input));
+  held_ = SampleStore();  // the one before goes first
+  OCTAVO_ASSIGN(held_, SampleStore::create(static_cast<int64_t>(set_.samples.size()), bytes, options_.memory_limit / 2,
+                                           options_.spill_folder));
+  return {};
+}
+
+PagedKvLayer CalibrationPass::fresh_kv(int layer, int64_t tokens) {
+  const ModelConfig& c = checkpoint_.config();
+  const KvPlan& plan = plan_.kv[static_cast<size_t>(layer)];
+  PagedKvLayer kv{
+      .k_format = plan.k, .v_format = plan.v, .layout = {plan.k.element, plan.v.element, static_cast<int>(c.head_dim)}};
+  kv.num_kv_heads = static_cast<int>(c.num_kv_heads);
+  kv.pages_per_extent = static_cast<int>((tokens + kPageTokens - 1) / kPageTokens);
+  kv.head_stride = kv.layout.page_bytes() * static_cast<size_t>(kv.pages_per_extent);
+  kv.extent_stride = kv.head_stride * static_cast<size_t>(kv.num_kv_heads);
+  if (kv_memory_.size() < kv.extent_stride) kv_memory_ = AlignedBytes(kv.extent_stride);
+  std::memset(kv_memory_.data(), 0, kv.extent_stride);
+  kv.base = kv_memory_.data();
+  return kv;
+}
+
+Result<void> CalibrationPass::each_sample(bool changes_x, std::string_view what, EachSample body) {
+  const auto samples = static_cast<int64_t>(set_.samples.size());
+  const double total = static_cast<double>(checkpoint_.config().num_layers * kSteps * samples);
+  for (int64_t s = 0; s < samples; ++s) {
+    const auto tokens = static_cast<int64_t>(set_.samples[static_cast<size_t>(s)].size());
+    OCTAVO_ASSIGN(std::byte* const slab, x_.open(s));
+    const KvSequence sequence{.row_begin = 0, .num_rows = tokens, .position = 0, .page_table = page_table_.data()};
+    OCTAVO_TRY(body(s, {reinterpret_cast<float*>(slab), tokens, {&sequence, 1}}));
+    if (changes_x) OCTAVO_TRY(x_.save(s));
+    done_ += 1;
+    if (options_.progress) options_.progress(std::min(done_, total), total, what);
+  }
+  return {};
+}
+
+// held -> the format that a group reads.
+void CalibrationPass::hand_on(const Activation& held, const Activation& out) {
+  if (out.format == held.format)
+    std::memcpy(out.codes, held.codes, static_cast<size_t>(held.rows * held.code_stride));
+  else
+    runner_.producers().quantize({reinterpret_cast<const float*>(held.codes), held.code_stride / 4, out}, pool_);
+}
+
+Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {
+  const ModelConfig& c = checkpoint_.config();
+  const std::string what = fmt::format("layer {}", index);
+  const Result<void> qkv_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+    const Activation in = seen_.resize(plain_format(held_element(index, LinearInput::kQkv)), r.rows, c.hidden_size);
+    runner_.norm(layer.input_norm, r.x, in, pool_);
+    return visitor.see(index, LinearInput::kQkv, s, in);
+  });
+  if (!qkv_seen) return qkv_seen;
+  OCTAVO_ASSIGN(layer.qkv, visitor.group(index, LinearInput::kQkv, loader_));
+  OCTAVO_TRY(make_held(index, LinearInput::kO));
+  const Result<void> o_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+    const PagedKvLayer kv = fresh_kv(index, r.rows);
+    const auto norm = [&](const Activation& out) { runner_.norm(layer.input_norm, r.x, out, pool_); };
+    runner_.project_qkv(layer.qkv, layer, r, kv, norm, pool_);
+    const float* k = runner_.qkv_rows() + c.q_size();
+    OCTAVO_TRY(visitor.see_kv(index, s, r.rows, k, k + c.kv_size(), runner_.qkv_stride()));
+    const Activation out = held_rows(index, LinearInput::kO, r.rows, held_.overwrite(s));
+    runner_.attend(layer, r, kv, out, pool_);
+    OCTAVO_TRY(visitor.see(index, LinearInput::kO, s, out));
+    return held_.save(s);
+  });
+  if (!o_seen) return o_seen;
+  OCTAVO_ASSIGN(layer.o, visitor.group(index, LinearInput::kO, loader_));
+  return {};
+}
+
+Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {
+  const ModelConfig& c = checkpoint_.config();
+  const std::string what = fmt::format("layer {}", index);
+  const Result<void> gate_up_seen = each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+    OCTAVO_ASSIGN(std::byte* const slab, held_.open(s));
+    const Activation held = held_rows(index, LinearInput::kO, r.rows, slab);
+    runner_.add_projection(
+        layer.o, r, [&](const Activation& out) { hand_on(held, out); }, pool_);
+    const Activation in = seen_.resize(plain_format(held_element(index, LinearInput::kGateUp)), r.rows, c.hidden_size);
+    runner_.norm(layer.post_norm, r.x, in, pool_);
+    return visitor.see(index, LinearInput::kGateUp, s, in);
+  });
+  if (!gate_up_seen) return gate_up_seen;
+  OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
+  OCTAVO_TRY(make_held(index, LinearInput::kDown));
+  const Result<void> down_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+    const auto norm = [&](const Activation& out) { runner_.norm(layer.post_norm, r.x, out, pool_); };
+    runner_.project_gate_up(layer.gate_up, r.rows, norm, pool_);
+    const Activation out = held_rows(index, LinearInput::kDown, r.rows, held_.overwrite(s));
+    runner_.silu_gate(out, pool_);
+    OCTAVO_TRY(visitor.see(index, LinearInput::kDown, s, out));
+    return held_.save(s);
+  });
+  if (!down_seen) return down_seen;
+  OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
+  return each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+    OCTAVO_ASSIGN(std::byte* const slab, held_.open(s));
+    const Activation held = held_rows(index, LinearInput::kDown, r.rows, slab);
+    runner_.add_projection(
+        layer.down, r, [&](const Activation& out) { hand_on(held, out); }, pool_);
+    return {};
+  });
+}
+
+Result<void> CalibrationPass::run_layer(int index, PassVisitor& visitor) {
+  OCTAVO_ASSIGN(DecoderLayer layer, loader_.frame(index));
+  OCTAVO_TRY(attention_steps(index, layer, visitor));
+  return mlp_steps(index, layer, visitor);
+}
+
+Result<void> CalibrationPass::run_through(int index, PassVisitor& visitor) {
+  OCTAVO_ASSIGN(DecoderLayer layer, loader_.frame(index));
+  OCTAVO_ASSIGN(layer.qkv, visitor.group(index, LinearInput::kQkv, loader_));
+  OCTAVO_ASSIGN(layer.o, visitor.group(index, LinearInput::kO, loader_));
+  OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
+  OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
+  held_ = SampleStore();
+  const Result<void> run =
+      each_sample(true, fmt::format("layer {}", index), [&](int64_t, const LayerRows& r) -> Result<void> {
+        runner_.attention_block(layer, r, fresh_kv(index, r.rows), pool_);
+        runner_.mlp_block(layer, r, pool_);
+        return {};
+      });
+  if (!run) return run;
+  done_ += static_cast<double>((kSteps - 1) * static_cast<int64_t>(set_.samples.size()));
+  return {};
+}
+
+Result<void> CalibrationPass::see_head(PassVisitor& visitor) {
+  if (!visitor.watches(-1)) return {};
+  OCTAVO_ASSIGN(const AlignedArray<float> weight, loader_.final_norm());
+  const Result<void> head_seen = each_sample(false, "lm_head", [&](int64_t s, const LayerRows& r) -> Result<void> {
+    const Activation in =
+        seen_.resize(plain_format(held_element(-1, LinearInput::kHead)), r.rows, checkpoint_.config().hidden_size);
+    runner_.norm(weight, r.x, in, pool_);
+    return visitor.see(-1, LinearInput::kHead, s, in);
+  });
+  if (!head_seen) return head_seen;
+  return visitor.group(-1, LinearInput::kHead, loader_).map([](const LinearGroup&) {});
+}
+
+Result<void> CalibrationPass::run(PassVisitor& visitor) {
+  OCTAVO_TRY(prepare());
+  const int all = static_cast<int>(checkpoint_.config().num_layers);
+  const int layers = options_.layers < 0 ? all : static_cast<int>(std::min<int64_t>(all, options_.layers));
+  for (int i = 0; i < layers; ++i) {
+    report_.linears.clear();
+    OCTAVO_TRY(visitor.watches(i) ? run_layer(i, visitor) : run_through(i, visitor));
+  }
+  return layers == all ? see_head(visitor) : Result<void>();
+}
+
+}  // namespace octavo

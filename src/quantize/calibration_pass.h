@@ -1,0 +1,94 @@
+// One pass of the calibration samples through the model, layer by layer: of the model one layer's weights are in
+// memory, of the activations one layer's input.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "models/layers/decoder_layer.h"
+#include "quantize/calibration_data.h"
+#include "quantize/sample_store.h"
+
+namespace octavo {
+
+// Who watches a pass, and gives it the weights to go on with.
+class PassVisitor {
+ public:
+  virtual ~PassVisitor() = default;
+
+  // Whether anything of this layer is to be seen. If not, its groups are asked for and it is run through; the head
+  // (-1) is then left out.
+  virtual bool watches(int layer) const = 0;
+  // The rows that enter a group: plain BF16, or FP32 where the plan's activations are finer or scaled.
+  virtual Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) = 0;
+  // Keys (rotated) and values of a sample: [rows, num_kv_heads x head_dim], `stride` floats between the rows.
+  virtual Result<void> see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v,
+                              int64_t stride) = 0;
+  // Every sample was seen (or the layer is not watched): the group that all samples run through now. For the head the
+  // group is not run.
+  virtual Result<LinearGroup> group(int layer, LinearInput input, const LayerLoader& loader) = 0;
+};
+
+struct PassOptions {
+  Isa isa = Isa::kReference;
+  int64_t memory_limit = 0;            // bytes of activations held; beyond it they are spilled
+  std::filesystem::path spill_folder;  // where to
+  int64_t layers = -1;                 // stop after this many; -1: all
+  std::function<void(double done, double total, std::string_view detail)> progress;
+};
+
+class CalibrationPass {
+ public:
+  // `plan`: the formats that layers run in. Checkpoint, plan and samples outlive the pass.
+  CalibrationPass(const Checkpoint& checkpoint, const PrecisionPlan& plan, const CalibrationSet& samples,
+                  PassOptions options, ThreadPool& pool);
+
+  // Within a layer, o_proj sees what the group given for q, k and v made, and so on: each group's input comes from the
+  // groups given before it. Errors: the visitor's, a disk that is full, damaged weights.
+  Result<void> run(PassVisitor& visitor);
+
+  // Bytes of activations that a pass holds at most: the residual stream, and what one step hands on to the next. Each
+  // is spilled by itself where it passes half of the limit.
+  struct Held {
+    int64_t residual = 0, handed_on = 0;
+  };
+  static Held held(const ModelConfig& config, const PrecisionPlan& plan, const CalibrationSet& samples);
+
+ private:
+  using EachSample = FunctionRef<Result<void>(int64_t sample, const LayerRows& rows)>;
+
+  Result<void> prepare();
+  Result<void> each_sample(bool changes_x, std::string_view what, EachSample body);
+  Result<void> run_layer(int index, PassVisitor& visitor);
+  Result<void> run_through(int index, PassVisitor& visitor);
+  Result<void> attention_steps(int index, DecoderLayer& layer, PassVisitor& visitor);
+  Result<void> mlp_steps(int index, DecoderLayer& layer, PassVisitor& visitor);
+  Result<void> see_head(PassVisitor& visitor);
+  void hand_on(const Activation& held, const Activation& out);
+  Result<void> make_held(int layer, LinearInput input);
+  Activation held_rows(int layer, LinearInput input, int64_t rows, std::byte* memory) const;
+  ElementType held_element(int layer, LinearInput input) const;
+  int64_t input_cols(LinearInput input) const;
+  PagedKvLayer fresh_kv(int layer, int64_t tokens);
+
+  const Checkpoint& checkpoint_;
+  const PrecisionPlan& plan_;
+  const CalibrationSet& set_;
+  PassOptions options_;
+  ThreadPool& pool_;
+  LoadReport report_;
+  LayerLoader loader_;
+  LayerRunner runner_;
+  int64_t longest_ = 0;
+  SampleStore x_, held_;
+  ActivationBuffer seen_;
+  AlignedBytes kv_memory_;
+  std::vector<int32_t> page_table_;
+  double done_ = 0;
+};
+
+}  // namespace octavo

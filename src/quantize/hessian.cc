@@ -1,0 +1,85 @@
+#include "quantize/hessian.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/linear.h"
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kBlock = 192;  // columns of H computed at a time, from its diagonal down: a multiple of 32
+
+// out[c][r - first] = rows[r][c], `stride` elements between the rows of out.
+template <class T>
+void transpose(const Activation& rows, int64_t first, T* out, int64_t stride, ThreadPool& pool) {
+  constexpr int64_t kTile = 32;
+  const int64_t tiles = (rows.cols + kTile - 1) / kTile;
+  pool.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r0 = first; r0 < rows.rows; r0 += kTile)
+      for (int64_t tile = begin; tile < end; ++tile)
+        for (int64_t r = r0; r < std::min(r0 + kTile, rows.rows); ++r) {
+          const T* row = reinterpret_cast<const T*>(rows.row(r));
+          for (int64_t c = tile * kTile; c < std::min((tile + 1) * kTile, rows.cols); ++c)
+            out[c * stride + r - first] = row[c];
+        }
+  });
+}
+
+}  // namespace
+
+Hessian::Hessian(int64_t size, Isa isa) : size_(size), isa_(isa), values_(static_cast<size_t>(size * size)) {}
+
+void Hessian::add(const Activation& rows, int64_t first, ThreadPool& pool) {
+  OCTAVO_CHECK(rows.cols == size_ && !rows.format.scaled() && !mirrored_, "{} columns of {}", rows.cols, size_);
+  const int64_t tokens = rows.rows - first;
+  if (tokens <= 0) return;
+  const ElementType element = rows.format.element;
+  const int64_t bytes = element_bits(element) / 8, row_bytes = tokens * bytes;
+  const int64_t stride_bytes = (row_bytes + 63) / 64 * 64;
+  if (transposed_.size() < static_cast<size_t>(size_ * stride_bytes))
+    transposed_ = AlignedBytes(static_cast<size_t>(size_ * stride_bytes));
+  for (int64_t r = 0; r < size_; ++r)  // an earlier, longer sample may have left values there
+    std::memset(transposed_.data() + r * stride_bytes + row_bytes, 0, static_cast<size_t>(stride_bytes - row_bytes));
+  if (element == ElementType::kBf16)
+    transpose(rows, first, reinterpret_cast<uint16_t*>(transposed_.data()), stride_bytes / bytes, pool);
+  else
+    transpose(rows, first, reinterpret_cast<float*>(transposed_.data()), stride_bytes / bytes, pool);
+
+  // H[b0.., b0..b1) += X^T X of the block's columns: the block is the weight, the features from b0 on are the input.
+  AlignedBytes packed_rows(static_cast<size_t>(kBlock * row_bytes));
+  for (int64_t b0 = 0; b0 < size_; b0 += kBlock) {
+    const int64_t b1 = std::min(size_, b0 + kBlock);
+    const LinearKey key{plain_format(element), plain_format(element), b1 - b0, tokens};
+    const LinearKernel& kernel = choose_linear(key, isa_);
+    PackedLinear packed = kernel.allocate(key);
+    packed.kernel = &kernel;
+    for (int64_t r = b0; r < b1; ++r)
+      std::memcpy(packed_rows.data() + (r - b0) * row_bytes, transposed_.data() + r * stride_bytes,
+                  static_cast<size_t>(row_bytes));
+    kernel.pack(packed, 0, {key.weight, key.rows, key.cols, packed_rows.data(), nullptr});
+    const Activation input{.format = key.activation,
+                           .rows = size_ - b0,
+                           .cols = tokens,
+                           .codes = transposed_.data() + b0 * stride_bytes,
+                           .code_stride = stride_bytes};
+    kernel.run({.weight = &packed,
+                .input = input,
+                .output = values_.data() + b0 * size_ + b0,
+                .output_stride = size_,
+                .accumulate = true},
+               pool, scratch_);
+  }
+  tokens_ += tokens;
+}
+
+std::span<const float> Hessian::matrix() {
+  if (!mirrored_)
+    for (int64_t r = 0; r < size_; ++r)
+      for (int64_t c = 0; c < r; ++c) values_.data()[c * size_ + r] = values_.data()[r * size_ + c];
+  mirrored_ = true;
+  return values_.span();
+}
+
+}  // namespace octavo

@@ -1,0 +1,39 @@
+// The Hessian of a linear layer's squared output error: H = sum over tokens of x x^T, x the layer's input.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/aligned.h"
+#include "kernels/activation.h"
+#include "kernels/isa.h"
+#include "kernels/scratch.h"
+#include "parallel/thread_pool.h"
+
+namespace octavo {
+
+class Hessian {
+ public:
+  // size: columns of the layer's weight.
+  Hessian(int64_t size, Isa isa);
+
+  // Adds rows [first, rows.rows) of plain BF16 or FP32 activations, one sample at a time. Products run through the
+  // linear kernels: a chain over the sample's tokens, then added to the sum, FP32; the same for any number of threads.
+  void add(const Activation& rows, int64_t first, ThreadPool& pool);
+
+  // [size, size], symmetric.
+  std::span<const float> matrix();
+  int64_t size() const { return size_; }
+  int64_t tokens() const { return tokens_; }
+
+ private:
+  int64_t size_;
+  Isa isa_;
+  int64_t tokens_ = 0;
+  bool mirrored_ = false;
+  AlignedArray<float> values_;  // rows by columns; the lower triangle of blocks is filled
+  AlignedBytes transposed_;
+  Scratch scratch_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,202 @@
+// Copying and rounding, streamed in slabs of rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "numerics/bits.h"
+#include "quantize/quantizer.h"
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kCopyBytes = int64_t{4} << 20;  // of a tensor copied at a time
+constexpr int64_t kSlabBytes = int64_t{1} << 20;  // of a source quantized at a time, at least one row of blocks
+
+int64_t rows_bytes(const TensorEntry& entry, int64_t rows) {
+  return rows * entry.plain->cols() * element_bits(entry.plain->element) / 8;
+}
+
+RowsView rows_of(const TensorEntry& entry, int64_t begin, int64_t end) {
+  return {entry.plain->element, entry.plain->data.data() + rows_bytes(entry, begin), end - begin, entry.plain->cols()};
+}
+
+// Where the value is that made an amax infinite.
+std::optional<Position> find_non_finite_if(float amax, const RowsView& rows) {
+  if (is_finite(amax)) return std::nullopt;
+  return find_non_finite(rows);
+}
+
+// Rows per slab: whole blocks, some megabytes at most.
+int64_t slab_rows(const TensorEntry& entry, const TensorFormat& format) {
+  const int64_t unit = format.granularity == Granularity::kBlock ? format.block_rows : 1;
+  return unit * std::max<int64_t>(kSlabBytes / std::max<int64_t>(rows_bytes(entry, unit), 1), 1);
+}
+
+Error not_finite(const TensorEntry& entry, int64_t first_row, const Position& at) {
+  return {.what = "a weight that is to be quantized is NaN or infinite",
+          .where = fmt::format("{}: tensor {}, row {}, column {}", entry.file.string(), entry.name, first_row + at.row,
+                               at.col),
+          .remedy = "the checkpoint is damaged: fetch it again, or leave this module out with --ignore"};
+}
+
+}  // namespace
+
+// body(begin, end) for slabs of rows, on all threads. The error of the first slab that fails.
+Result<void> Quantizer::over_slabs(const TensorEntry& entry, int64_t rows,
+                                   FunctionRef<Result<void>(int64_t begin, int64_t end)> body) {
+  const int64_t total = entry.plain->rows(), slabs = (total + rows - 1) / rows;
+  std::optional<Error> first;
+  int64_t first_slab = slabs;
+  std::mutex mutex;
+  pool_.parallel_items(slabs, [&](int64_t slab, int) {
+    {
+      const std::lock_guard lock(mutex);
+      if (first_slab < slab) return;
+    }
+    Result<void> result = body(slab * rows, std::min(total, (slab + 1) * rows));
+    if (result) return;
+    const std::lock_guard lock(mutex);
+    if (slab >= first_slab) return;
+    first_slab = slab;
+    first = std::move(result).error();
+  });
+  if (first) return fail(std::move(*first));
+  return {};
+}
+
+Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer) {
+  const std::span<const std::byte> data = entry.plain->data;
+  const int64_t rows = std::max<int64_t>(entry.plain->rows(), 1);
+  const int64_t row_bytes = static_cast<int64_t>(data.size()) / rows;
+  if (row_bytes == 0) return {};
+  return over_slabs(entry, std::max<int64_t>(kCopyBytes / row_bytes, 1),
+                    [&](int64_t begin, int64_t end) -> Result<void> {
+                      const auto offset = static_cast<size_t>(begin * row_bytes),
+                                 size = static_cast<size_t>((end - begin) * row_bytes);
+                      OCTAVO_TRY(writer.write(entry.name, offset, data.subspan(offset, size)));
+                      checkpoint_.tensors().forget(entry, begin, end);
+                      done(static_cast<int64_t>(size), entry.name);
+                      return {};
+                    });
+}
+
+// The largest magnitude of all the weights that share a scale.
+Result<float> Quantizer::shared_amax(const Job& job) {
+  if (const auto known = shared_amax_.find(job.fused); known != shared_amax_.end()) return known->second;
+  float amax = 0;
+  for (const Job& other : jobs_) {
+    if (other.fused != job.fused || other.format != job.format) continue;
+    const TensorEntry& entry = *checkpoint_.tensors().find(other.module.name + ".weight");
+    OCTAVO_TRY(over_slabs(entry, slab_rows(entry, job.format), [&](int64_t begin, int64_t end) -> Result<void> {
+      const RowsView rows = rows_of(entry, begin, end);
+      float slab_amax = 0;
+      group_amax(rows, tensor_wide_format(ElementType::kE4m3), {&slab_amax, 1});
+      if (const auto at = find_non_finite_if(slab_amax, rows)) return fail(not_finite(entry, begin, *at));
+      checkpoint_.tensors().forget(entry, begin, end);
+      const std::lock_guard lock(mutex_);
+      amax = std::max(amax, slab_amax);
+      return {};
+    }));
+  }
+  return shared_amax_[job.fused] = amax;
+}
+
+Result<RoundingError> Quantizer::quantize_slab(const Job& job, const TensorEntry& entry, int64_t begin, int64_t end,
+                                               std::span<float> scales, ShardedWriter& writer) {
+  const RowsView rows = rows_of(entry, begin, end);
+  const TensorFormat& format = job.format;
+  thread_local std::vector<std::byte> codes;
+  codes.resize(static_cast<size_t>(format.element_bytes(end - begin, rows.cols)));
+  RoundingError error;
+  if (format.granularity == Granularity::kTensor) {
+    error = encode_rows(rows, format, scales, codes);
+  } else {
+    const int64_t first =
+        format.granularity == Granularity::kRow ? begin : begin / format.block_rows * format.scale_cols(rows.cols);
+    const std::span<float> own = scales.subspan(
+        static_cast<size_t>(first), static_cast<size_t>(format.scale_rows(end - begin) * format.scale_cols(rows.cols)));
+    group_amax(rows, format, own);
+    if (const auto at = find_non_finite_if(*std::max_element(own.begin(), own.end()), rows))
+      return fail(not_finite(entry, begin, *at));
+    for (float& scale : own) scale = scale_from_amax(scale, format);
+    error = encode_rows(rows, format, own, codes);
+  }
+  OCTAVO_TRY(writer.write(entry.name, static_cast<size_t>(format.element_bytes(begin, rows.cols)), codes));
+  checkpoint_.tensors().forget(entry, begin, end);
+  return error;
+}
+
+Result<void> Quantizer::write_packed(const Job& job, const MatrixView& weight, ShardedWriter& writer) {
+  const std::vector<TensorToWrite> tensors = weight_tensors(summary_.dialect, job.module, job.format);
+  const std::vector<std::vector<std::byte>> parts = pack_weight(summary_.dialect, job.module, weight);
+  for (size_t i = 0; i < parts.size(); ++i) OCTAVO_TRY(writer.write(tensors[i].name, 0, parts[i]));
+  return {};
+}
+
+Result<void> Quantizer::write_input_scale(const Job& job, float scale, ShardedWriter& writer) {
+  if (!job.input_scale) return {};
+  return writer.write(job.input_scale->name, 0, std::as_bytes(std::span(&scale, 1)));
+}
+
+// The whole weight in memory, then as the dialect packs it.
+Result<void> Quantizer::quantize_packed(const Job& job, ShardedWriter& writer) {
+  const TensorEntry& entry = *checkpoint_.tensors().find(job.module.name + ".weight");
+  const TensorFormat& format = job.format;
+  const int64_t rows = job.module.rows, cols = job.module.cols, step = slab_rows(entry, format);
+  Matrix out = make_matrix(format, rows, cols);
+  if (format.outer()) {
+    OCTAVO_ASSIGN(const float amax, shared_amax(job));
+    out.outer = outer_from_amax(amax, format);
+  }
+  std::vector<RoundingError> errors(static_cast<size_t>((rows + step - 1) / step));
+  OCTAVO_TRY(over_slabs(entry, step, [&](int64_t begin, int64_t end) -> Result<void> {
+    const RowsView source = rows_of(entry, begin, end);
+    if (const auto at = find_non_finite(source)) return fail(not_finite(entry, begin, *at));
+    const auto first = static_cast<size_t>(out.view().grid_index(begin, 0)),
+               count = static_cast<size_t>(format.scale_rows(end - begin) * format.scale_cols(cols));
+    const std::span<float> zeros(out.zeros);
+    const ScaleGrid grid{.scales = std::span(out.scales).subspan(first, count),
+                         .zeros = format.zero_points ? zeros.subspan(first, count) : zeros,
+                         .outer = out.outer};
+    errors[static_cast<size_t>(begin / step)] =
+        quantize_rows(source, format, grid,
+                      {out.codes.data() + format.element_bytes(begin, cols),
+                       static_cast<size_t>(format.element_bytes(end - begin, cols))});
+    checkpoint_.tensors().forget(entry, begin, end);
+    done(rows_bytes(entry, end - begin), entry.name);
+    return {};
+  }));
+  OCTAVO_TRY(write_packed(job, out.view(), writer));
+  RoundingError total;
+  for (const RoundingError& error : errors) total += error;
+  summary_.quantized.push_back({entry.name, format, total.relative_rms(), 0});
+  return {};
+}
+
+Result<void> Quantizer::quantize(const Job& job, ShardedWriter& writer) {
+  if (job.input_scale) OCTAVO_TRY(write_input_scale(job, input_scales_.at(job.module.name), writer));
+  if (stores_packed(summary_.dialect, job.format)) return quantize_packed(job, writer);
+  const TensorEntry& entry = *checkpoint_.tensors().find(job.module.name + ".weight");
+  const TensorFormat& format = job.format;
+  std::vector<float> scales(
+      static_cast<size_t>(format.scale_rows(job.module.rows) * format.scale_cols(job.module.cols)));
+  if (format.granularity == Granularity::kTensor) {
+    OCTAVO_ASSIGN(const float amax, shared_amax(job));
+    scales[0] = scale_from_amax(amax, format);
+  }
+  // Added up in the order of the slabs: the figure does not depend on the threads.
+  const int64_t rows = slab_rows(entry, format);
+  std::vector<RoundingError> errors(static_cast<size_t>((job.module.rows + rows - 1) / rows));
+  OCTAVO_TRY(over_slabs(entry, rows, [&](int64_t begin, int64_t end) -> Result<void> {
+    OCTAVO_ASSIGN(errors[static_cast<size_t>(begin / rows)], quantize_slab(job, entry, begin, end, scales, writer));
+    done(rows_bytes(entry, end - begin), entry.name);
+    return {};
+  }));
+  OCTAVO_TRY(writer.write(job.scale_tensor.name, 0, std::as_bytes(std::span(scales))));
+  RoundingError total;
+  for (const RoundingError& error : errors) total += error;
+  summary_.quantized.push_back({entry.name, format, total.relative_rms(), 0});
+  return {};
+}
+
+}  // namespace octavo

@@ -1,0 +1,92 @@
+#include "quantize/sample_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+Error spill_error(const std::filesystem::path& folder) {
+  return {.what = "cannot spill calibration activations to disk",
+          .where = folder.string(),
+          .found = std::strerror(errno),
+          .remedy = "free some space there, raise --memory-limit, or take fewer --samples"};
+}
+
+}  // namespace
+
+Result<SampleStore> SampleStore::create(int64_t samples, int64_t slab_bytes, int64_t limit,
+                                        const std::filesystem::path& folder) {
+  SampleStore store;
+  store.slab_bytes_ = slab_bytes;
+  if (samples * slab_bytes <= limit) {
+    store.memory_ = AlignedBytes(static_cast<size_t>(samples * slab_bytes));
+    return store;
+  }
+  store.folder_ = folder;
+  store.memory_ = AlignedBytes(static_cast<size_t>(slab_bytes));
+  std::string name = (folder / "activations-XXXXXX").string();
+  store.fd_ = mkostemp(name.data(), O_CLOEXEC);
+  if (store.fd_ < 0) return fail(spill_error(folder));
+  unlink(name.c_str());  // gone with the process, whatever ends it
+  // Space is taken now: a disk that is too small shows here and not hours later.
+  if (const int error = posix_fallocate(store.fd_, 0, samples * slab_bytes); error != 0) {
+    errno = error;
+    return fail(spill_error(folder));
+  }
+  return store;
+}
+
+SampleStore::SampleStore(SampleStore&& other) noexcept
+    : memory_(std::move(other.memory_)),
+      slab_bytes_(other.slab_bytes_),
+      fd_(std::exchange(other.fd_, -1)),
+      folder_(std::move(other.folder_)) {}
+
+SampleStore& SampleStore::operator=(SampleStore&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(slab_bytes_, other.slab_bytes_);
+  std::swap(fd_, other.fd_);
+  std::swap(folder_, other.folder_);
+  return *this;
+}
+
+SampleStore::~SampleStore() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::byte* SampleStore::overwrite(int64_t sample) {
+  return spilled() ? memory_.data() : memory_.data() + sample * slab_bytes_;
+}
+
+Result<std::byte*> SampleStore::open(int64_t sample) {
+  if (!spilled()) return memory_.data() + sample * slab_bytes_;
+  for (int64_t done = 0; done < slab_bytes_;) {
+    const ssize_t got = pread(fd_, memory_.data() + done, static_cast<size_t>(slab_bytes_ - done),
+                              static_cast<off_t>(sample * slab_bytes_ + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail(spill_error(folder_));
+    done += got;
+  }
+  return memory_.data();
+}
+
+Result<void> SampleStore::save(int64_t sample) {
+  if (!spilled()) return {};
+  for (int64_t done = 0; done < slab_bytes_;) {
+    const ssize_t put = pwrite(fd_, memory_.data() + done, static_cast<size_t>(slab_bytes_ - done),
+                               static_cast<off_t>(sample * slab_bytes_ + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return fail(spill_error(folder_));
+    done += put;
+  }
+  return {};
+}
+
+}  // namespace octavo

@@ -1,0 +1,86 @@
+#include "quantize/scales_from.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "checkpoint/checkpoint.h"
+#include "quantize/statistics_file.h"
+
+namespace octavo {
+namespace {
+
+Result<void> check_same_modules(const ModelConfig& earlier, const ModelConfig& config,
+                                const std::filesystem::path& path) {
+  const std::vector<LinearModule> before = earlier.linear_modules(), now = config.linear_modules();
+  const auto same = [](const LinearModule& a, const LinearModule& b) {
+    return a.name == b.name && a.rows == b.rows && a.cols == b.cols;
+  };
+  if (before.size() == now.size() && std::equal(before.begin(), before.end(), now.begin(), same)) return {};
+  return fail({.what = "the earlier model has other layers",
+               .where = path.string(),
+               .found = fmt::format("{} linear layers, hidden size {}", before.size(), earlier.hidden_size),
+               .expected = fmt::format("{} linear layers, hidden size {}", now.size(), config.hidden_size),
+               .remedy = "give the quantized copy of a model with the same shapes to --scales-from"});
+}
+
+// How far two magnitudes are apart, as a factor of at least 1.
+double factor(double a, double b) {
+  if (a == b) return 1;
+  return a > 0 && b > 0 ? std::max(a / b, b / a) : INFINITY;
+}
+
+}  // namespace
+
+Result<EarlierScales> read_earlier_scales(const std::filesystem::path& path, const ModelConfig& config) {
+  EarlierScales earlier;
+  earlier.path = path;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    OCTAVO_ASSIGN(earlier.statistics, read_statistics(path));
+    return earlier;
+  }
+  OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path));
+  OCTAVO_TRY(check_same_modules(checkpoint.config(), config, path));
+  if (checkpoint.dialect() != "fp8" && checkpoint.dialect() != "compressed-tensors")
+    return fail({.what = "the earlier model is not quantized in a dialect that is written",
+                 .where = path.string(),
+                 .found = std::string(checkpoint.dialect()),
+                 .expected = "fp8 or compressed-tensors"});
+  earlier.plan = checkpoint.stored_plan();
+  earlier.plan->notes.clear();
+  earlier.dialect = checkpoint.dialect();
+  for (const LinearModule& module : config.linear_modules()) {
+    OCTAVO_ASSIGN(const StoredLinear stored, checkpoint.linear(module.name));
+    if (stored.input_scale) earlier.input_scales[module.name] = *stored.input_scale;
+  }
+  if (std::filesystem::exists(path / kStatisticsName, ignored)) {
+    OCTAVO_ASSIGN(earlier.statistics, read_statistics(path / kStatisticsName));
+  }
+  return earlier;
+}
+
+std::vector<std::string> drift_notes(const StatisticsMap& before, const StatisticsMap& now) {
+  if (before.empty()) return {"the earlier quantization has no calibration statistics: drift was not checked"};
+  std::vector<std::string> notes;
+  int compared = 0;
+  for (const auto& [place, values] : now) {
+    const auto found = before.find(place);
+    if (found == before.end() || found->second.channels() != values.channels()) continue;
+    ++compared;
+    const double p_before = found->second.histogram().quantile(0.999), p_now = values.histogram().quantile(0.999);
+    const double amax_before = found->second.amax(), amax_now = values.amax();
+    // A handful of samples sees smaller extremes than many: only larger ones say something.
+    const bool drifted = factor(p_before, p_now) > kDrift || amax_now > kDrift * amax_before;
+    if (drifted)
+      notes.push_back(fmt::format("{}: activations drifted (P99.9 {:.4g} -> {:.4g}, amax {:.4g} -> {:.4g})", place,
+                                  p_before, p_now, amax_before, amax_now));
+  }
+  notes.push_back(notes.empty()
+                      ? fmt::format("activations of {} places lie where the earlier calibration saw them", compared)
+                      : fmt::format("{} of {} places drifted: calibrate anew", notes.size(), compared));
+  return notes;
+}
+
+}  // namespace octavo

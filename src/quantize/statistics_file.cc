@@ -1,0 +1,89 @@
+#include "quantize/statistics_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "quantize/npz.h"
+
+namespace octavo {
+namespace {
+
+constexpr std::string_view kHistogram = "/histogram", kFirstBin = "/first_bin", kDamaged = "/damaged",
+                           kChannels = "/channel_amax";
+
+template <class T>
+const std::vector<T>* find_array(const NpzFile& file, const std::string& name) {
+  const auto found = file.find(name);
+  return found == file.end() ? nullptr : std::get_if<std::vector<T>>(&found->second.values);
+}
+
+}  // namespace
+
+Result<void> write_statistics(const std::filesystem::path& path, const StatisticsMap& statistics) {
+  NpzFile file;
+  for (const auto& [place, values] : statistics) {
+    const std::vector<uint64_t>& bins = values.histogram().bins();
+    const auto filled = [](uint64_t count) { return count > 0; };
+    const auto first = std::find_if(bins.begin(), bins.end(), filled);
+    const auto last = std::find_if(bins.rbegin(), std::make_reverse_iterator(first), filled).base();
+    std::vector<uint64_t> cut(first, last);
+    file[place + std::string(kHistogram)] = {{static_cast<int64_t>(cut.size())}, cut};
+    file[place + std::string(kFirstBin)] = {{1}, std::vector<uint64_t>{static_cast<uint64_t>(first - bins.begin())}};
+    file[place + std::string(kDamaged)] = {
+        {2}, std::vector<uint64_t>{values.histogram().nans(), values.histogram().infinities()}};
+    file[place + std::string(kChannels)] = {{values.channels()}, values.channel_amax()};
+  }
+  return write_npz(path, file);
+}
+
+Result<StatisticsMap> read_statistics(const std::filesystem::path& path) {
+  OCTAVO_ASSIGN(const NpzFile file, read_npz(path));
+  StatisticsMap statistics;
+  for (const auto& [name, array] : file) {
+    if (!name.ends_with(kChannels)) continue;
+    const std::string place = name.substr(0, name.size() - kChannels.size());
+    const auto* channels = find_array<float>(file, name);
+    const auto* bins = find_array<uint64_t>(file, place + std::string(kHistogram));
+    const auto* first = find_array<uint64_t>(file, place + std::string(kFirstBin));
+    const auto* damaged = find_array<uint64_t>(file, place + std::string(kDamaged));
+    const bool whole = channels != nullptr && bins != nullptr && first != nullptr && damaged != nullptr &&
+                       first->size() == 1 && damaged->size() == 2 && (*first)[0] <= LogHistogram::kBins &&
+                       bins->size() <= LogHistogram::kBins - (*first)[0];
+    if (!whole)
+      return fail(
+          {.what = "statistics of a place are incomplete", .where = fmt::format("{}: {}", path.string(), place)});
+    ValueStatistics values(static_cast<int64_t>(channels->size()));
+    values.restore({(*first)[0], *bins, (*damaged)[0], (*damaged)[1]}, *channels);
+    statistics.emplace(place, std::move(values));
+  }
+  if (statistics.empty()) return fail({.what = "statistics file holds no statistics", .where = path.string()});
+  return statistics;
+}
+
+std::string statistics_report(const StatisticsMap& statistics, const TensorFormat& format,
+                              const EstimatorOptions& options) {
+  Json report = {{"element", element_name(format.element)}, {"estimator", estimator_text(options)}};
+  Json& places = report["places"] = Json::object();
+  for (const auto& [place, values] : statistics) {
+    const LogHistogram& histogram = values.histogram();
+    const ScaleEstimate estimate = estimate_scale(histogram, values.amax(), format, options);
+    places[place] = {{"values", histogram.finite()},
+                     {"channels", values.channels()},
+                     {"amax", values.amax()},
+                     {"p99", histogram.quantile(0.99)},
+                     {"p99.9", histogram.quantile(0.999)},
+                     {"p99.99", histogram.quantile(0.9999)},
+                     {"nan", histogram.nans()},
+                     {"infinite", histogram.infinities()},
+                     {"scale", estimate.scale},
+                     {"error", estimate.error},
+                     {"amax_error", estimate.amax_error},
+                     {"saturated", estimate.saturated},
+                     {"underflowed", estimate.underflowed}};
+  }
+  return report.dump(2) + "\n";
+}
+
+}  // namespace octavo

@@ -1,0 +1,158 @@
+#include "quantize/work_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/file.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_writer.h"
+
+namespace octavo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRun = "run.txt", kLock = "lock";
+constexpr int kFigures = 6;
+
+// Of a module's tensors in a layer's file: codes, scales, zero points, and {input scale, objective, rounding's
+// objective, error, the outer scale's factor and divisor}.
+std::string codes_name(const std::string& module) {
+  return module + ".codes";
+}
+std::string scales_name(const std::string& module) {
+  return module + ".scales";
+}
+std::string zeros_name(const std::string& module) {
+  return module + ".zeros";
+}
+std::string figures_name(const std::string& module) {
+  return module + ".figures";
+}
+
+Result<std::span<const std::byte>> bytes_of(const TensorReader& reader, const std::string& name, size_t size,
+                                            const fs::path& file) {
+  const TensorEntry* entry = reader.find(name);
+  if (entry != nullptr && entry->plain && entry->plain->data.size() == size) return entry->plain->data;
+  return fail(
+      {.what = "a finished layer in the work folder is damaged",
+       .where = file.string(),
+       .found = entry == nullptr ? "no tensor " + name : fmt::format("{} of {} bytes", name, entry->stored_bytes),
+       .expected = fmt::format("{} bytes", size),
+       .remedy = "remove the file: the layer is then done again"});
+}
+
+}  // namespace
+
+fs::path WorkFolder::path_for(const fs::path& out) {
+  fs::path path = out.has_filename() ? out : out.parent_path();
+  path += ".work";
+  return path;
+}
+
+Result<WorkFolder> WorkFolder::open(const fs::path& out, const std::string& fingerprint) {
+  WorkFolder folder;
+  folder.path_ = path_for(out);
+  std::error_code error;
+  fs::create_directory(folder.path_, error);
+  if (error)
+    return fail({.what = "cannot create the work folder", .where = folder.path_.string(), .found = error.message()});
+  folder.lock_ = ::open((folder.path_ / kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (folder.lock_ < 0 || flock(folder.lock_, LOCK_EX | LOCK_NB) != 0)
+    return fail({.what = "another run is at work on this output",
+                 .where = folder.path_.string(),
+                 .found = std::strerror(errno),
+                 .remedy = "wait for it, or choose another output folder"});
+  const fs::path run = folder.path_ / kRun;
+  if (!fs::exists(run, error)) {
+    OCTAVO_TRY(write_text_file(run, fingerprint));
+    return folder;
+  }
+  OCTAVO_ASSIGN(const std::string found, read_text_file(run));
+  if (found == fingerprint) return folder;
+  return fail(
+      {.what = "the work folder belongs to a run with another model, text, scheme or options",
+       .where = run.string(),
+       .remedy = fmt::format("repeat that run to finish it, or remove {} to start anew", folder.path_.string())});
+}
+
+WorkFolder::WorkFolder(WorkFolder&& other) noexcept
+    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
+
+WorkFolder::~WorkFolder() {
+  if (lock_ >= 0) close(lock_);
+}
+
+fs::path WorkFolder::file(int layer) const {
+  return path_ / (layer < 0 ? std::string("head.safetensors") : fmt::format("layer-{:05}.safetensors", layer));
+}
+
+fs::path WorkFolder::statistics_file(int layer) const {
+  return path_ / (layer < 0 ? std::string("head.npz") : fmt::format("layer-{:05}.npz", layer));
+}
+
+bool WorkFolder::has(int layer) const {
+  std::error_code ignored;
+  return fs::exists(file(layer), ignored);
+}
+
+Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights) const {
+  std::vector<TensorToWrite> layout;
+  for (const auto& [module, linear] : weights) {
+    layout.push_back({codes_name(module), ElementType::kUint8, {static_cast<int64_t>(linear.matrix.codes.size())}});
+    layout.push_back({scales_name(module), ElementType::kF32, {static_cast<int64_t>(linear.matrix.scales.size())}});
+    layout.push_back({zeros_name(module), ElementType::kF32, {static_cast<int64_t>(linear.matrix.zeros.size())}});
+    layout.push_back({figures_name(module), ElementType::kF64, {kFigures}});
+  }
+  OCTAVO_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(file(layer), std::move(layout)));
+  for (const auto& [module, linear] : weights) {
+    const OuterScale& outer = linear.matrix.outer;
+    const double figures[kFigures] = {linear.input_scale, linear.objective, linear.rounding_objective,
+                                      linear.error,       outer.factor,     outer.divisor};
+    OCTAVO_TRY(writer.write(codes_name(module), 0, {linear.matrix.codes.data(), linear.matrix.codes.size()}));
+    OCTAVO_TRY(writer.write(scales_name(module), 0, std::as_bytes(std::span(linear.matrix.scales))));
+    OCTAVO_TRY(writer.write(zeros_name(module), 0, std::as_bytes(std::span(linear.matrix.zeros))));
+    OCTAVO_TRY(writer.write(figures_name(module), 0, std::as_bytes(std::span(figures))));
+  }
+  return writer.commit();
+}
+
+Result<QuantizedLayer> WorkFolder::load(int layer,
+                                        const std::map<std::string, std::pair<TensorFormat, Shape>>& formats) const {
+  OCTAVO_ASSIGN(const auto reader, open_safetensors(file(layer)));
+  QuantizedLayer weights;
+  for (const auto& [module, wanted] : formats) {
+    const auto& [format, shape] = wanted;
+    QuantizedLinear& linear = weights[module];
+    linear.matrix = make_matrix(format, shape[0], shape[1]);
+    OCTAVO_ASSIGN(const auto codes, bytes_of(*reader, codes_name(module), linear.matrix.codes.size(), file(layer)));
+    OCTAVO_ASSIGN(const auto scales,
+                  bytes_of(*reader, scales_name(module), linear.matrix.scales.size() * sizeof(float), file(layer)));
+    OCTAVO_ASSIGN(const auto zeros,
+                  bytes_of(*reader, zeros_name(module), linear.matrix.zeros.size() * sizeof(float), file(layer)));
+    double figures[kFigures];
+    OCTAVO_ASSIGN(const auto stored, bytes_of(*reader, figures_name(module), sizeof figures, file(layer)));
+    std::memcpy(linear.matrix.codes.data(), codes.data(), codes.size());
+    std::memcpy(linear.matrix.scales.data(), scales.data(), scales.size());
+    if (!zeros.empty()) std::memcpy(linear.matrix.zeros.data(), zeros.data(), zeros.size());
+    std::memcpy(figures, stored.data(), sizeof figures);
+    linear.input_scale = static_cast<float>(figures[0]);
+    linear.objective = figures[1];
+    linear.rounding_objective = figures[2];
+    linear.error = figures[3];
+    linear.matrix.outer = {static_cast<float>(figures[4]), static_cast<float>(figures[5])};
+  }
+  return weights;
+}
+
+void WorkFolder::remove() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace octavo
