@@ -109,9 +109,7 @@ double expected_error(const LogHistogram& histogram, float scale, ElementType el
   for (int i = 1; i < LogHistogram::kBins; ++i) {
     const auto count = static_cast<double>(histogram.bins()[static_cast<size_t>(i)]);
     if (count == 0) continue;
-    const double begin = LogHistogram::bin_begin(i);
-    // The last bin's end is infinite.
-    const double end = i + 1 < LogHistogram::kBins ? LogHistogram::bin_begin(i + 1) : begin * (1 + 1.0 / 16);
+    const double begin = LogHistogram::bin_begin(i), end = LogHistogram::bin_begin(i + 1);
     for (int p = 0; p < kPoints; ++p) {
       const double value = begin + (end - begin) * (p + 0.5) / kPoints;
       std::byte code{};

@@ -196,6 +196,7 @@ Result<NpzFile> read_npz(const std::filesystem::path& path) {
     const size_t data_at = local + kLocalBytes + get<uint16_t>(file, local + 26) + get<uint16_t>(file, local + 28);
     if (data_at > file.size() || file.size() - data_at < size || !name.ends_with(".npy"))
       return fail(damaged(path, name));
+    if (file.substr(local + kLocalBytes, get<uint16_t>(file, local + 26)) != name) return fail(damaged(path, name));
     auto array = read_npy(file.substr(data_at, size));
     if (!array || crc32(file.substr(data_at, size)) != get<uint32_t>(file, at + 16)) return fail(damaged(path, name));
     arrays[name.substr(0, name.size() - 4)] = std::move(*array);

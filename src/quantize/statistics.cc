@@ -41,7 +41,7 @@ void add_rows(Partial& partial, int64_t begin, int64_t end, int64_t cols, Load m
 }  // namespace
 
 double LogHistogram::bin_begin(int bin) {
-  return bin >= kBins ? INFINITY : bits_float(static_cast<uint32_t>(bin) << kShift);
+  return bin >= kBins ? 0x1p128 : bits_float(static_cast<uint32_t>(bin) << kShift);
 }
 
 void LogHistogram::add(float value) {

@@ -33,7 +33,7 @@ class LogHistogram {
   // a bin that the limit cuts counts in proportion.
   double share_above(double limit) const;
   double share_below(double limit) const;
-  static double bin_begin(int bin);  // bin_begin(kBins) is infinite
+  static double bin_begin(int bin);  // bin_begin(kBins) = 2^128
 
   bool operator==(const LogHistogram&) const = default;
 

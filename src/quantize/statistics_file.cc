@@ -58,7 +58,12 @@ Result<StatisticsMap> read_statistics(const std::filesystem::path& path) {
     values.restore({(*first)[0], *bins, (*damaged)[0], (*damaged)[1]}, *channels);
     statistics.emplace(place, std::move(values));
   }
-  if (statistics.empty()) return fail({.what = "statistics file holds no statistics", .where = path.string()});
+  // Four arrays to a place: another number means that some lost their place.
+  if (statistics.empty() || file.size() != 4 * statistics.size())
+    return fail({.what = "statistics file is incomplete",
+                 .where = path.string(),
+                 .found = fmt::format("{} arrays, {} places", file.size(), statistics.size()),
+                 .expected = "four arrays for each place"});
   return statistics;
 }
 
