@@ -44,16 +44,17 @@ bool same_formats(const PrecisionPlan& a, const PrecisionPlan& b) {
                     [](const KvPlan& x, const KvPlan& y) { return x.k == y.k && x.v == y.v; });
 }
 
-// "fp8_e4m3 per row", or several, in order of their names.
-std::string describe(const PrecisionPlan& plan, const Part& part) {
+// What `plan` changes of `base` in a part: "fp8_e4m3 per row", or several, in order of their names.
+std::string describe(const PrecisionPlan& base, const PrecisionPlan& plan, const Part& part) {
   std::set<std::string> weights, activations, kv;
   for (const auto& [module, linear] : plan.linears) {
-    if (part.weights) weights.insert(linear.weight.describe());
-    if (part.activations) activations.insert(linear.activation.describe());
+    const LinearPlan& before = base.linear(module);
+    if (part.weights && linear.weight != before.weight) weights.insert(linear.weight.describe());
+    if (part.activations && linear.activation != before.activation) activations.insert(linear.activation.describe());
   }
-  for (const KvPlan& layer : plan.kv) {
-    if (part.k) kv.insert("K " + layer.k.describe());
-    if (part.v) kv.insert("V " + layer.v.describe());
+  for (size_t i = 0; i < plan.kv.size(); ++i) {
+    if (part.k && plan.kv[i].k != base.kv[i].k) kv.insert("K " + plan.kv[i].k.describe());
+    if (part.v && plan.kv[i].v != base.kv[i].v) kv.insert("V " + plan.kv[i].v.describe());
   }
   std::string text;
   for (const auto* formats : {&weights, &activations, &kv})
@@ -108,7 +109,7 @@ Result<CompareResult> compare_specs(Model& base, const ModelSpec& spec, std::str
 
 Result<BudgetRow> measure_part(Model& base, const ModelSpec& candidate, const Plans& plans, const Part& part,
                                std::string_view text, const PerplexityOptions& options, const PartProgress& progress) {
-  BudgetRow row{.part = std::string(part.name), .formats = describe(plans.candidate, part)};
+  BudgetRow row{.part = std::string(part.name), .formats = describe(plans.base, plans.candidate, part)};
   // Everything but the weights can be laid over the base's; with them goes the candidate's checkpoint.
   ModelSpec spec{part.weights ? candidate.path : base.checkpoint().path(), candidate.options};
   spec.options.isa = base.isa();
