@@ -29,7 +29,8 @@ class QuantizeCommand final : public Command {
     flags.option("ignore", options_.plan.ignore,
                  "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
     flags.option("override", overrides_, "RULE=SCHEME: another scheme for these modules; may be repeated");
-    flags.option("dialect", options_.dialect, "fp8, compressed-tensors, modelopt or gptq (default: the one that suits)");
+    flags.option("dialect", options_.dialect,
+                 "fp8, compressed-tensors, modelopt or gptq (default: the one that suits)");
     flags.group("Calibration");
     flags.option("calibrate", calibrate_,
                  "FILE[:WEIGHT][,FILE...]: .jsonl lines of {\"text\"} or {\"messages\"}, or plain text");

@@ -1,4 +1,5 @@
 // Tokenizers from GGUF metadata and from model folders.
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -36,6 +37,12 @@ class GgufWriter {
     put(uint32_t{5});
     put(static_cast<uint64_t>(values.size()));
     for (const int32_t value : values) put(value);
+  }
+  void numbers(const std::string& key, const std::vector<float>& values) {
+    entry(key, 9);
+    put(uint32_t{6});
+    put(static_cast<uint64_t>(values.size()));
+    for (const float value : values) put(value);
   }
   std::filesystem::path save() const {  // the file lives as long as the writer
     std::string file = "GGUF";
@@ -163,6 +170,53 @@ TEST(GgufTokenizer, AddsBosAndEosAsTheFileSays) {
   }
 }
 
+// The "llama2" tokenizer as a converter writes it: scores in place of merges, byte pieces, a space in front.
+GgufWriter sentence_pieces(const std::vector<float>* other_scores = nullptr) {
+  const Json json = read_json("llama2.json");
+  std::vector<std::string> tokens(json["model"]["vocab"].size());
+  for (const auto& [piece, id] : json["model"]["vocab"].items()) tokens[id.get<size_t>()] = piece;
+  std::vector<int32_t> types;
+  std::vector<float> scores;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    types.push_back(i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1);
+    scores.push_back(-static_cast<float>(i));
+  }
+  GgufWriter writer;
+  writer.text("general.architecture", "llama");
+  writer.text("tokenizer.ggml.model", "llama");
+  writer.texts("tokenizer.ggml.tokens", tokens);
+  writer.integers("tokenizer.ggml.token_type", types);
+  writer.numbers("tokenizer.ggml.scores", other_scores == nullptr ? scores : *other_scores);
+  writer.integer("tokenizer.ggml.bos_token_id", 1);
+  writer.integer("tokenizer.ggml.unknown_token_id", 0);
+  return writer;
+}
+
+TEST(GgufTokenizer, ScoresMergeAsTheMergesThatTheyCameFrom) {
+  const auto tokenizer = Tokenizer::from_gguf(sentence_pieces().save("tokenizer_spm.gguf"));
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message();
+  const Tokenizer expected = load_tokenizer("llama2");
+  for (const std::string& text : golden_texts()) {
+    const std::vector<TokenId> ids = tokenizer->encode(text, true);
+    EXPECT_EQ(ids, expected.encode(text, true)) << text;
+    EXPECT_EQ(tokenizer->decode(ids), expected.decode(ids));
+  }
+  const auto written = Tokenizer::from_json(tokenizer->to_json(), "written");
+  ASSERT_TRUE(written) << written.error().message();
+  EXPECT_EQ(written->encode("Hello, wörld 👩", true), tokenizer->encode("Hello, wörld 👩", true));
+}
+
+TEST(GgufTokenizer, ScoresThatAreMissingOrNoNumbersAreErrors) {
+  const std::vector<float> few = {1.0f};
+  std::vector<float> broken(read_json("llama2.json")["model"]["vocab"].size(), 0.0f);
+  broken[7] = NAN;
+  for (const std::vector<float>* scores : {&few, static_cast<const std::vector<float>*>(&broken)}) {
+    const auto tokenizer = Tokenizer::from_gguf(sentence_pieces(scores).save("tokenizer_scores.gguf"));
+    ASSERT_FALSE(tokenizer);
+    EXPECT_NE(tokenizer.error().message().find("scores"), std::string::npos) << tokenizer.error().message();
+  }
+}
+
 TEST(GgufTokenizer, ErrorsNameKeyAndRemedy) {
   const auto tokens = tokens_of(tiny_tokenizer({{"a", "b"}}));
   const std::string unknown = error_of(writer_for(tokens, "no-such-rule"));
@@ -172,7 +226,7 @@ TEST(GgufTokenizer, ErrorsNameKeyAndRemedy) {
   EXPECT_NE(error_of(writer_for(tokens, "")).find("tokenizer.ggml.pre"), std::string::npos);
 
   GgufWriter spm;
-  spm.text("tokenizer.ggml.model", "llama");
+  spm.text("tokenizer.ggml.model", "bert");
   EXPECT_NE(error_of(spm).find("gpt2 (byte-level BPE)"), std::string::npos) << error_of(spm);
   EXPECT_NE(error_of(GgufWriter()).find("no tokenizer.ggml.model"), std::string::npos) << error_of(GgufWriter());
 

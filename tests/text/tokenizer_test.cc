@@ -168,7 +168,7 @@ TEST(TokenizerErrors, NameThePartAndWhatIsSupported) {
   const Case cases[] = {
       {"/model/type", "Unigram", {"Unigram", "BPE"}},
       {"/model/type", "WordPiece", {"WordPiece", "BPE"}},
-      {"/model/byte_fallback", true, {"byte_fallback"}},
+      {"/model/byte_fallback", true, {"pre_tokenizer", "ByteLevel", "Metaspace or null"}},
       {"/model/dropout", 0.1, {"dropout"}},
       {"/model/end_of_word_suffix", "</w>", {"end_of_word_suffix"}},
       {"/model/continuing_subword_prefix", "##", {"continuing_subword_prefix"}},
