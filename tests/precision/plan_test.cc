@@ -42,18 +42,26 @@ TEST(Schemes, RowsSayWhatTheirNamesPromise) {
            Row{"fp8-block-ue8m0", "fp8_e4m3 per 128x128, e8m0 scales", "fp8_e4m3 per 1x128, e8m0 scales",
                "fp8_e4m3 per row"},
            Row{"fp8-tensor", "fp8_e4m3 per tensor", "fp8_e4m3 per row", "fp8_e4m3 per row"},
+           Row{"fp8-static", "fp8_e4m3 per tensor", "fp8_e4m3 per tensor", "fp8_e4m3 per row"},
            Row{"int8", "int8 per row", "int8 per row", "int8 per row"},
+           Row{"int4", "int4 per 1x128, f16 scales", "bf16", "bf16"},
+           Row{"int4-g32", "int4 per 1x32, f16 scales", "bf16", "bf16"},
+           Row{"int4-zp", "int4 per 1x128, f16 scales, zero points", "bf16", "bf16"},
+           Row{"int4-g32-zp", "int4 per 1x32, f16 scales, zero points", "bf16", "bf16"},
+           Row{"mxfp8", "fp8_e4m3 per 1x32, e8m0 scales", "fp8_e4m3 per 1x32, e8m0 scales", "fp8_e4m3 per row"},
+           Row{"mxfp4", "fp4_e2m1 per 1x32, e8m0 scales", "bf16", "bf16"},
+           Row{"nvfp4", "fp4_e2m1 per 1x16, fp8_e4m3 scales", "bf16", "bf16"},
        }) {
     const auto scheme = find_scheme(row.name);
     ASSERT_TRUE(scheme.has_value()) << row.name;
-    EXPECT_TRUE((*scheme)->weight.describe().starts_with(row.weight)) << (*scheme)->weight.describe();
+    EXPECT_EQ((*scheme)->weight.describe(), row.weight);
     EXPECT_EQ((*scheme)->activation.describe(), row.activation);
     EXPECT_EQ((*scheme)->kv.describe(), row.kv);
-    EXPECT_EQ((*scheme)->activation.scale_time, ScaleTime::kDynamic);
+    EXPECT_EQ((*scheme)->activation.scale_time, row.name == "fp8-static" ? ScaleTime::kStored : ScaleTime::kDynamic);
     EXPECT_EQ((*scheme)->kv.scale_time, ScaleTime::kDynamic);
     EXPECT_EQ((*scheme)->weight.scale_time == ScaleTime::kStored, (*scheme)->weight.scaled());
   }
-  EXPECT_EQ(schemes().size(), 8u);
+  EXPECT_EQ(schemes().size(), 16u) << "a scheme without a row here";
 }
 
 TEST(Schemes, UnknownNameListsTheKnownOnes) {

@@ -193,7 +193,7 @@ GgufWriter sentence_pieces(const std::vector<float>* other_scores = nullptr) {
 }
 
 TEST(GgufTokenizer, ScoresMergeAsTheMergesThatTheyCameFrom) {
-  const auto tokenizer = Tokenizer::from_gguf(sentence_pieces().save("tokenizer_spm.gguf"));
+  const auto tokenizer = Tokenizer::from_gguf(sentence_pieces().save());
   ASSERT_TRUE(tokenizer) << tokenizer.error().message();
   const Tokenizer expected = load_tokenizer("llama2");
   for (const std::string& text : golden_texts()) {
@@ -211,7 +211,7 @@ TEST(GgufTokenizer, ScoresThatAreMissingOrNoNumbersAreErrors) {
   std::vector<float> broken(read_json("llama2.json")["model"]["vocab"].size(), 0.0f);
   broken[7] = NAN;
   for (const std::vector<float>* scores : {&few, static_cast<const std::vector<float>*>(&broken)}) {
-    const auto tokenizer = Tokenizer::from_gguf(sentence_pieces(scores).save("tokenizer_scores.gguf"));
+    const auto tokenizer = Tokenizer::from_gguf(sentence_pieces(scores).save());
     ASSERT_FALSE(tokenizer);
     EXPECT_NE(tokenizer.error().message().find("scores"), std::string::npos) << tokenizer.error().message();
   }
