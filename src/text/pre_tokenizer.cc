@@ -99,12 +99,12 @@ Result<void> PreTokenizer::add(const Json& json, bool last) {
     for (size_t i = 0; i < parts->size(); ++i) OCTAVO_TRY(add((*parts)[i], last && i + 1 == parts->size()));
     return {};
   }
-  if (byte_level_ && (type == "ByteLevel") != last)
+  const bool is_byte_level = type == "ByteLevel";
+  if (byte_level_ && is_byte_level != last)
     return unsupported_part("pre_tokenizer",
                             last ? type + " as the last step" : std::string("ByteLevel before the last step"),
                             fmt::format("{}; ByteLevel exactly once, as the last step", kSupported));
-  if (type == "ByteLevel" && byte_level_) return add_byte_level(json);
-  if (type == "Metaspace" && !byte_level_) return add_metaspace(json);
+  if (is_byte_level && byte_level_) return add_byte_level(json);
   if (type == "Split") return add_split(json);
   if (type == "Digits") {
     OCTAVO_ASSIGN(const bool individual, bool_member(json, "individual_digits", false, "pre_tokenizer"));
@@ -112,6 +112,7 @@ Result<void> PreTokenizer::add(const Json& json, bool last) {
     steps_.push_back({Kind::kDigits, behavior, false, {}});
     return {};
   }
+  if (type == "Metaspace" && !byte_level_) return add_metaspace(json);
   return unsupported_part("pre_tokenizer", type, byte_level_ ? kSupported : kSupportedPieces);
 }
 
