@@ -82,7 +82,7 @@ class Checkpoint {
   // What the checkpoint itself says: its quantization_config as a plan (scheme "checkpoint"), cross-checked with the
   // tensors; everything BF16 where it has none. KV formats: bf16, or what kv_cache_scheme says.
   const PrecisionPlan& stored_plan() const;
-  std::string_view dialect() const;  // "none", "fp8", "compressed-tensors", "gguf"
+  std::string_view dialect() const;  // "none", "gguf", or a name of the table in dialect.cc
 
   // The weight (and scales, bias) of a module of config().linear_modules(). lm_head of a tied model gives the
   // embedding.

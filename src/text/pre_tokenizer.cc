@@ -91,9 +91,7 @@ Result<PreTokenizer> PreTokenizer::from_json(const Json& json, bool byte_level) 
 }
 
 Result<void> PreTokenizer::add(const Json& json, bool last) {
-  const Result<std::string> named = type_of(json, "pre_tokenizer");
-  if (!named) return fail(named.error());
-  const std::string& type = *named;  // not moved out: g++ 12 would take its characters for uninitialized
+  OCTAVO_ASSIGN(const std::string type, type_of(json, "pre_tokenizer"));
   if (type == "Sequence") {
     OCTAVO_ASSIGN(const Json* parts, array_member(json, "pretokenizers", "pre_tokenizer"));
     if (byte_level_ && last && parts->empty())
@@ -101,11 +99,12 @@ Result<void> PreTokenizer::add(const Json& json, bool last) {
     for (size_t i = 0; i < parts->size(); ++i) OCTAVO_TRY(add((*parts)[i], last && i + 1 == parts->size()));
     return {};
   }
-  if (byte_level_ && (type == "ByteLevel") != last)
-    return unsupported_part("pre_tokenizer", fmt::format("{} {} the last step", type, last ? "as" : "before"),
+  const bool is_byte_level = type == "ByteLevel";
+  if (byte_level_ && is_byte_level != last)
+    return unsupported_part("pre_tokenizer",
+                            last ? type + " as the last step" : std::string("ByteLevel before the last step"),
                             fmt::format("{}; ByteLevel exactly once, as the last step", kSupported));
-  if (type == "ByteLevel" && byte_level_) return add_byte_level(json);
-  if (type == "Metaspace" && !byte_level_) return add_metaspace(json);
+  if (is_byte_level && byte_level_) return add_byte_level(json);
   if (type == "Split") return add_split(json);
   if (type == "Digits") {
     OCTAVO_ASSIGN(const bool individual, bool_member(json, "individual_digits", false, "pre_tokenizer"));
@@ -113,6 +112,7 @@ Result<void> PreTokenizer::add(const Json& json, bool last) {
     steps_.push_back({Kind::kDigits, behavior, false, {}});
     return {};
   }
+  if (type == "Metaspace" && !byte_level_) return add_metaspace(json);
   return unsupported_part("pre_tokenizer", type, byte_level_ ? kSupported : kSupportedPieces);
 }
 
