@@ -45,8 +45,8 @@ class QuantizeCommand final : public Command {
                  "Static activation scales: amax, mse, percentile[:QUANTILE[:CLIP]], margin[:SHARE]");
     flags.flag("act-order", calibration_.gptq.act_order, "GPTQ: columns with large activations first");
     flags.option("damping", calibration_.gptq.damping, "GPTQ: share of the Hessian's mean diagonal added to it");
-    flags.flag("planned-activations", calibration_.planned_activations,
-               "Calibrate behind activations and KV cache in the scheme's formats, not in BF16");
+    flags.flag("wide-activations", wide_activations_,
+               "Calibrate behind BF16 activations and KV cache, not behind the scheme's own");
     flags.option("memory-limit", memory_limit_, "MB of activations held in memory; more is spilled beside OUT");
     flags.flag("dry-run", dry_run_, "Say what it will take of memory, disk and time, and write nothing");
     machine_.declare(flags);
@@ -125,6 +125,7 @@ class QuantizeCommand final : public Command {
                    .where = "--memory-limit",
                    .found = fmt::format("{}", memory_limit_),
                    .expected = "0 to 1000000000 MB"});
+    calibration_.planned_activations = !wide_activations_;
     calibration_.memory_limit = memory_limit_ * 1'000'000;
     OCTAVO_ASSIGN(calibration_.data.sources, parse_calibration_sources(calibrate_));
     calibration_.rounding = rounding_ == "nearest" ? Rounding::kNearest : Rounding::kGptq;
@@ -227,7 +228,7 @@ class QuantizeCommand final : public Command {
   QuantizeOptions options_;
   CalibrateOptions calibration_;
   std::string calibrate_, rounding_, scales_from_, estimator_ = "amax";
-  bool dry_run_ = false;
+  bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
   MachineOptions machine_;

@@ -28,8 +28,8 @@ struct CalibrateOptions {
   CalibrationDataOptions data;
   Rounding rounding = Rounding::kGptq;
   GptqOptions gptq;
-  // Layers are calibrated behind activations and KV cache in BF16, or in the plan's own formats.
-  bool planned_activations = false;
+  // Layers are calibrated behind activations and KV cache in the plan's own formats, or in BF16.
+  bool planned_activations = true;
   // Tokens at the start of a sample that do not count in the Hessian: the first ones' activations are huge.
   int64_t skip_tokens = 1;
   EstimatorOptions estimator;                 // of static activation scales
