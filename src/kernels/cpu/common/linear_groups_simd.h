@@ -40,10 +40,10 @@ OCTAVO_INLINE void load_scales(ScaleKind kind, const std::byte* entry, F (&scale
         scales[v] = as_floats(max(shift_left<23>(load_bytes(entry + 16 * v)), splat_int(0x00400000)));
       return;
     case ScaleKind::kE4m3:
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; ++v) scales[v] = load_e4m3(entry + 16 * v);
-      return;
+      break;
   }
+#pragma GCC unroll 2
+  for (int v = 0; v < 2; ++v) scales[v] = load_e4m3(entry + 16 * v);
 }
 
 // total = fma(chain, w_scale x x_scale, total) for each row of x and rows 16 (v0 + v).. of the panel. totals:
