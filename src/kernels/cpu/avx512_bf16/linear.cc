@@ -138,6 +138,7 @@ OCTAVO_INLINE void panels(const LinearTask& task, int panel, float* sums) {
   const auto* x = reinterpret_cast<const int*>(task.x);
   const std::byte* lines = task.panels + static_cast<size_t>(panel) * task.panel_bytes;
   const int64_t step = task.grouped ? task.group_cols : task.cols;
+  if (task.grouped && task.first) clear_totals(sums, kPanels * kRows * kPanelRows);
   for (int64_t k = 0, number = 0; k < task.cols; k += step, ++number) {
     const int64_t cols = k + step < task.cols ? step : task.cols - k;
     const bool fresh = task.first && k == 0;
@@ -159,7 +160,7 @@ OCTAVO_INLINE void panels(const LinearTask& task, int panel, float* sums) {
     for (int p = 0; p < kPanels; ++p) {
       float* to = sums + p * kRows * kPanelRows;
       if (task.grouped) {
-        add_group(task, panel + p, number, fresh, acc[p], 0, to);
+        add_group(task, panel + p, number, acc[p], 0, to);
         continue;
       }
 #pragma GCC unroll 12

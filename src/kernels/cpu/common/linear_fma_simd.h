@@ -175,6 +175,7 @@ void direct_panels(const LinearTask& task, int panel) {
   const int64_t stride = task.x_stride / 4;
   const std::byte* panels = task.panels + static_cast<size_t>(panel) * task.panel_bytes;
   alignas(64) float sums[kPanels][kRows][kPanelRows];
+  if (task.grouped) clear_totals(&sums[0][0][0], kPanels * kRows * kPanelRows);
   int64_t number = 0;
   for (int64_t k = 0; k < task.cols; k += task.group_cols, ++number) {
     const int64_t cols = k + task.group_cols < task.cols ? task.group_cols : task.cols - k;
@@ -187,7 +188,7 @@ void direct_panels(const LinearTask& task, int panel) {
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) {
       if (task.grouped) {
-        add_group(task, panel + p, number, number == 0, acc[p], 0, &sums[p][0][0]);
+        add_group(task, panel + p, number, acc[p], 0, &sums[p][0][0]);
         continue;
       }
 #pragma GCC unroll 16
@@ -258,6 +259,7 @@ OCTAVO_INLINE void tile_chain(const float* tile, const float* x, int64_t cols, c
 
 template <int kRows>
 void block_rows(const LinearTask& task) {
+  if (task.grouped && task.first) clear_totals(static_cast<float*>(task.sums), kRows * kPanelRows);
   for (int part = 0; part < kPanelRows; part += 16 * kFmaTileVectors) {
     const float* tile = reinterpret_cast<const float*>(task.panels) + part;
     const auto* x = reinterpret_cast<const float*>(task.x);
@@ -274,7 +276,7 @@ void block_rows(const LinearTask& task) {
       tile_chain<kRows>(tile + k * kPanelRows, x + k * kRows, k + step < task.cols ? step : task.cols - k,
                         task.next + k * task.next_step, task.next_step, acc);
       if (task.grouped) {
-        add_group(task, 0, group, fresh, acc, part / 16, static_cast<float*>(task.sums));
+        add_group(task, 0, group, acc, part / 16, static_cast<float*>(task.sums));
         continue;
       }
 #pragma GCC unroll 16

@@ -47,27 +47,41 @@ OCTAVO_INLINE void load_scales(ScaleKind kind, const std::byte* entry, F (&scale
 }
 
 // total = fma(chain, w_scale x x_scale, total) for each row of x and rows 16 (v0 + v).. of the panel. totals:
-// [kRows][32]; `fresh`: they are zero.
+// [kRows][32].
 template <int kRows, int kVectors>
-OCTAVO_INLINE void add_group(const LinearTask& task, int panel, int64_t group, bool fresh,
-                             const F (&chains)[kRows][kVectors], int v0, float* totals) {
+OCTAVO_INLINE void add_group(const LinearTask& task, int panel, int64_t group, const F (&chains)[kRows][kVectors],
+                             int v0, float* totals) {
   F w[2] = {splat(1.0f), splat(1.0f)};
   if (const std::byte* entry = group_entry(task, panel, group)) {
     _mm_prefetch(reinterpret_cast<const char*>(entry) + kEntryPrefetchBytes, _MM_HINT_T0);
     load_scales(task.scale_kind, entry, w);
   }
-  const float* x = nullptr;
-  if (task.x_group_scales != nullptr)
-    x = task.x_group_scales + (task.chains_per_x_scale == 1 ? group : group / task.chains_per_x_scale);
+  totals += 16 * v0;
+  if (task.x_group_scales == nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        float* to = totals + m * kPanelRows + 16 * v;
+        store(to, fma(chains[m][v], w[v0 + v], load(to)));
+      }
+    return;
+  }
+  const float* x = task.x_group_scales + (task.chains_per_x_scale == 1 ? group : group / task.chains_per_x_scale);
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
+    const F value = splat(x[m * task.x_group_stride]);
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      const F scale = x == nullptr ? w[v0 + v] : w[v0 + v] * splat(x[m * task.x_group_stride]);
-      float* to = totals + m * kPanelRows + 16 * (v0 + v);
-      store(to, fma(chains[m][v], scale, fresh ? zero() : load(to)));
+      float* to = totals + m * kPanelRows + 16 * v;
+      store(to, fma(chains[m][v], w[v0 + v] * value, load(to)));
     }
   }
+}
+
+// Before the first group.
+OCTAVO_INLINE void clear_totals(float* totals, int count) {
+  for (int i = 0; i < count; i += 16) store(totals + i, zero());
 }
 
 }  // namespace
