@@ -53,17 +53,38 @@ double median(std::vector<double> values) {
 std::vector<Plan> plans() {
   const TensorFormat e4m3 = row_format(ElementType::kE4m3), int8 = row_format(ElementType::kInt8),
                      bf16 = plain_format(ElementType::kBf16), block = block_format(ElementType::kE4m3, 128, 128),
-                     block_x = block_format(ElementType::kE4m3, 1, 128);
-  return {{"avx512/fma", "fp8", e4m3, e4m3},      {"avx512/fma", "fp8-block", block, block_x},
-          {"avx512/fma", "bf16", bf16, bf16},     {"avx512/vnni", "int8", int8, int8},
-          {"avx512_bf16/dot", "fp8", e4m3, e4m3}, {"avx2/fma", "fp8", e4m3, e4m3},
-          {"avx2/fma", "bf16", bf16, bf16},       {"avx2/int8", "int8", int8, int8}};
+                     block_x = block_format(ElementType::kE4m3, 1, 128),
+                     int4 = group_format(ElementType::kInt4, 128, ElementType::kF16),
+                     int4_zp = group_format(ElementType::kInt4, 32, ElementType::kF16, true),
+                     mxfp4 = group_format(ElementType::kE2m1, 32, ElementType::kE8m0),
+                     nvfp4 = group_format(ElementType::kE2m1, 16, ElementType::kE4m3),
+                     mxfp8 = group_format(ElementType::kE4m3, 32, ElementType::kE8m0);
+  return {{"avx512/fma", "fp8", e4m3, e4m3},
+          {"avx512/fma", "fp8-block", block, block_x},
+          {"avx512/fma", "bf16", bf16, bf16},
+          {"avx512/vnni", "int8", int8, int8},
+          {"avx512_bf16/dot", "fp8", e4m3, e4m3},
+          {"avx2/fma", "fp8", e4m3, e4m3},
+          {"avx512/fma", "int4", int4, bf16},
+          {"avx512_bf16/dot", "int4", int4, bf16},
+          {"avx512/fma", "int4-g32-zp", int4_zp, bf16},
+          {"avx512_bf16/dot", "int4-g32-zp", int4_zp, bf16},
+          {"avx512/fma", "mxfp4", mxfp4, bf16},
+          {"avx512_bf16/dot", "mxfp4", mxfp4, bf16},
+          {"avx512/fma", "nvfp4", nvfp4, bf16},
+          {"avx512_bf16/dot", "nvfp4", nvfp4, bf16},
+          {"avx512/fma", "mxfp8", mxfp8, mxfp8},
+          {"avx512_bf16/dot", "mxfp8", mxfp8, mxfp8},
+          {"avx2/fma", "int4", int4, bf16},
+          {"avx2/fma", "nvfp4", nvfp4, bf16},
+          {"avx2/fma", "bf16", bf16, bf16},
+          {"avx2/int8", "int8", int8, int8}};
 }
 
 // Random codes without NaN, scales around 0.01.
 Matrix random_matrix(const TensorFormat& format, int64_t rows, int64_t cols, uint64_t seed) {
   Random random(seed);
-  Matrix out{.format = format, .rows = rows, .cols = cols, .codes = {}, .scales = {}};
+  Matrix out{.format = format, .rows = rows, .cols = cols, .codes = {}, .scales = {}, .zeros = {}};
   out.codes = AlignedBytes(static_cast<size_t>(format.element_bytes(rows, cols)));
   for (size_t i = 0; i + 8 <= out.codes.size(); i += 8) {
     // E4M3 and INT8: any code but NaN. BF16: exponents from 2^-16 to 1.
@@ -72,7 +93,9 @@ Matrix random_matrix(const TensorFormat& format, int64_t rows, int64_t cols, uin
                                                                : bits & 0xF7F7F7F7F7F7F7F7ull;
     std::memcpy(out.codes.data() + i, &word, 8);
   }
-  out.scales.assign(static_cast<size_t>(format.scale_rows(rows) * format.scale_cols(cols)), 0.01f);
+  // 2^-7: every scale type has it.
+  out.scales.assign(static_cast<size_t>(format.scale_rows(rows) * format.scale_cols(cols)), 0.0078125f);
+  if (format.zero_points) out.zeros.assign(out.scales.size(), 1.0f);
   return out;
 }
 

@@ -43,10 +43,13 @@ struct PackedLinear {
   const LinearKernel* kernel = nullptr;
   AlignedBytes panels;
   AlignedArray<float> scales;
+  AlignedBytes groups;  // fast rows: what groups along K have beside their codes (cpu/common/linear_panels.h)
   AlignedArray<int32_t> corrections;  // INT8: a sum per row
   AlignedArray<float> bias;           // [N] or empty
 
-  size_t bytes() const { return panels.size() + (scales.size() + corrections.size() + bias.size()) * 4; }
+  size_t bytes() const {
+    return panels.size() + groups.size() + (scales.size() + corrections.size() + bias.size()) * 4;
+  }
 };
 
 struct LinearCall {

@@ -104,7 +104,8 @@ TEST_P(SameBits, UnderChunkingAndThreadsOnEveryIsa) {
 INSTANTIATE_TEST_SUITE_P(Plans, SameBits,
                          testing::Combine(testing::Values("llama_untied_hd64", "mistral_sliding", "qwen3_qk_norm"),
                                           testing::Values("float32", "bf16", "fp8", "fp8-weight", "fp8-block",
-                                                          "fp8-tensor", "int8")),
+                                                          "fp8-tensor", "int8", "int4", "int4-g32", "int4-zp",
+                                                          "int4-g32-zp", "mxfp8", "mxfp4", "nvfp4")),
                          [](const auto& instance) {
                            std::string text =
                                std::string(std::get<0>(instance.param)) + "_" + std::get<1>(instance.param);

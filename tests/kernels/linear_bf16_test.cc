@@ -24,37 +24,8 @@ class LinearBf16 : public ::testing::Test {
     return false;
   }
 
-  // Products of BF16 are exact in FP32, so that only sums round. Either row's result is within (number of roundings) x
-  // 2^-24 x (sum of |x w|) of the exact sum: at most K for the reference, and K for pairs of columns that are rounded
-  // twice; the scales add a handful, the same on both. K + 8 covers each with 2^-24 twice.
-  static void expect_close(const LinearProblem& problem, const std::vector<float>& expected,
-                           const std::vector<float>& actual) {
-    const Matrix& x = problem.input;
-    const std::vector<float> xs = dequantize(x.view());
-    std::vector<float> ws;
-    for (const Matrix& slab : problem.slabs) {
-      const std::vector<float> part = dequantize(slab.view());
-      ws.insert(ws.end(), part.begin(), part.end());
-    }
-    const int64_t n_count = problem.key.rows, k_count = x.cols;
-    double worst = 0;
-    for (int64_t m = 0; m < x.rows; ++m)
-      for (int64_t n = 0; n < n_count; ++n) {
-        double magnitude = 0;
-        for (int64_t k = 0; k < k_count; ++k)
-          magnitude += std::fabs(double{xs[static_cast<size_t>(m * k_count + k)]} *
-                                 double{ws[static_cast<size_t>(n * k_count + k)]});
-        const auto i = static_cast<size_t>(m * n_count + n);
-        if (!problem.bias.empty()) magnitude += std::fabs(double{problem.bias[static_cast<size_t>(n)]});
-        if (!problem.previous.empty()) magnitude += std::fabs(double{problem.previous[i]});
-        const double bound = magnitude * static_cast<double>(k_count + 8) * 0x1p-23;
-        worst = std::max(worst, std::fabs(double{expected[i]} - double{actual[i]}) / (bound + 1e-300));
-      }
-    EXPECT_LE(worst, 1.0) << problem.key.weight.describe() << " x " << problem.key.activation.describe()
-                          << " M=" << x.rows << " N=" << n_count << " K=" << k_count;
-  }
   void expect_close(const LinearProblem& problem, int threads = 1) const {
-    expect_close(problem, outputs(reference_row(), problem), outputs(row(), problem, threads));
+    testing::expect_close(problem, outputs(reference_row(), problem), outputs(row(), problem, threads));
   }
 };
 

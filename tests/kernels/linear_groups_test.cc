@@ -1,10 +1,14 @@
-// Groups along K on the reference row: the order that kernels/linear.h states, written out, and the dequantized
-// product.
+// Groups along K: the reference row against the order that kernels/linear.h states, written out, and against the
+// dequantized product; the fast rows against the reference row.
 #include "kernels/linear_problem.h"
 
 namespace octavo {
 namespace {
 
+using testing::add_bias_and_residual;
+using testing::expect_same_bits;
+using testing::expect_same_in_chunks;
+using testing::find_row;
 using testing::LinearProblem;
 using testing::make_problem;
 using testing::outputs;
@@ -93,6 +97,174 @@ TEST(LinearGroups, EveryFormatFindsARow) {
       .weight = group_format(kInt4, 48, kF16), .activation = block_format(kE4m3, 1, 32), .rows = 32, .cols = 96};
   EXPECT_NE(reference_row().accepts(odd), "");
 }
+
+// The fast rows. Those of the FMA family give the reference row's bits; the BF16 dot product is close to it.
+class LinearGroupRows : public ::testing::TestWithParam<const char*> {
+ protected:
+  const LinearKernel& row() const { return *find_row(GetParam()); }
+  bool takes(const TensorFormat& weight, const TensorFormat& activation) const {
+    return row().accepts({.weight = weight, .activation = activation, .rows = 64, .cols = 256}).empty();
+  }
+  void expect_reference(const LinearProblem& problem, int threads = 1) const {
+    const std::vector<float> expected = outputs(reference_row(), problem), actual = outputs(row(), problem, threads);
+    const std::string what =
+        fmt::format("{}: M={} N={} K={}, {} x {}", row().name, problem.input.rows, problem.key.rows, problem.key.cols,
+                    problem.key.weight.describe(), problem.key.activation.describe());
+    SCOPED_TRACE(what);
+    if (row().isa <= Isa::kAvx512)
+      expect_same_bits(expected, actual, what);
+    else
+      testing::expect_close(problem, expected, actual);
+  }
+};
+
+// Formats that need no reference row.
+std::vector<TensorFormat> fast_weights() {
+  return {group_format(kInt4, 128, kF16),
+          group_format(kInt4, 32, kF16),
+          group_format(kInt4, 128, kF16, true),
+          group_format(kInt4, 32, kBf16, true),
+          group_format(kInt4, 64, ElementType::kF32),
+          row_format(kInt4),
+          group_format(kE2m1, 32, kE8m0),
+          group_format(kE2m1, 16, kE4m3),
+          group_format(kE4m3, 32, kE8m0),
+          group_format(kE4m3, 64, ElementType::kF32)};
+}
+
+std::vector<TensorFormat> fast_activations() {
+  return {plain_format(kBf16),       plain_format(ElementType::kF32), row_format(kE4m3),
+          tensor_wide_format(kE4m3), group_format(kE4m3, 32, kE8m0),  block_format(kE4m3, 1, 128)};
+}
+
+TEST_P(LinearGroupRows, EveryPairOfFormats) {
+  if (!isa_available(row().isa)) return;
+  uint64_t seed = 100;
+  int taken = 0;
+  for (const TensorFormat& weight : fast_weights())
+    for (const TensorFormat& activation : fast_activations()) {
+      if (!takes(weight, activation)) {
+        EXPECT_EQ(activation.element, ElementType::kF32) << row().accepts({weight, activation, 64, 256});
+        continue;
+      }
+      ++taken;
+      for (const int64_t m : {1, 2, 5, 37})
+        for (const int64_t k : {256, 307})
+          expect_reference(make_problem(weight, activation, m, {96}, k, ++seed), 2);
+    }
+  EXPECT_GE(taken, 50);
+}
+
+TEST_P(LinearGroupRows, EveryNumberOfRows) {
+  if (!isa_available(row().isa)) return;
+  for (const TensorFormat& weight : fast_weights())
+    for (int64_t m = 1; m <= 40; ++m)
+      expect_reference(make_problem(weight, plain_format(kBf16), m, {96}, 336, static_cast<uint64_t>(m)), 2);
+  for (int64_t m = 1; m <= 40; ++m)
+    expect_reference(make_problem(group_format(kE4m3, 32, kE8m0), group_format(kE4m3, 32, kE8m0), m, {96}, 336,
+                                  static_cast<uint64_t>(m)));
+}
+
+TEST_P(LinearGroupRows, TailsOfRowsAndColumns) {
+  if (!isa_available(row().isa)) return;
+  uint64_t seed = 500;
+  for (const int64_t n : {1, 15, 33, 130})
+    for (const int64_t k : {1, 2, 3, 7, 8, 9, 15, 17, 31, 47, 129, 515})
+      for (const int64_t m : {1, 3, 9, 26})
+        for (const TensorFormat& weight : {group_format(kInt4, 32, kF16), group_format(kInt4, 128, kF16, true),
+                                           group_format(kE2m1, 16, kE4m3), row_format(kInt4)})
+          expect_reference(make_problem(weight, plain_format(kBf16), m, {n}, k, ++seed));
+}
+
+// K = 1, one scale for each row: output [m, n] is x[m] x (value n of the format).
+TEST_P(LinearGroupRows, EveryCodeAndZeroPoint) {
+  if (!isa_available(row().isa)) return;
+  for (const TensorFormat& weight :
+       {group_format(kInt4, 32, kF16), group_format(kE2m1, 32, kE8m0), group_format(kInt4, 32, kF16, true)})
+    for (const int64_t m : {1, 40})
+      for (const int64_t column : {0, 1, 2, 3, 4, 5, 6, 7, 30, 31}) {
+        const int zeros = weight.zero_points ? 17 : 1;
+        LinearProblem problem = make_problem(weight, plain_format(kBf16), m, {16 * zeros}, 32, 3);
+        Matrix& w = problem.slabs[0];
+        std::memset(problem.input.codes.data(), 0, problem.input.codes.size());
+        for (int64_t r = 0; r < m; ++r)
+          store_element(kBf16, problem.input.codes.data(), static_cast<size_t>(r * 32 + column), 1.0f);
+        for (int n = 0; n < 16 * zeros; ++n) {
+          w.scales[static_cast<size_t>(n)] = 1.0f;
+          if (weight.zero_points) w.zeros[static_cast<size_t>(n)] = static_cast<float>(n / 16 - 8);
+          std::byte& byte = w.codes.data()[n * 16 + column / 2];
+          const auto code = static_cast<std::byte>(n % 16);
+          byte = column % 2 == 0 ? (byte & std::byte{0xF0}) | code : (byte & std::byte{0x0F}) | code << 4;
+        }
+        const std::vector<float> expected = outputs(reference_row(), problem), actual = outputs(row(), problem);
+        for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(expected[i], actual[i]) << i << " column " << column;
+      }
+}
+
+TEST_P(LinearGroupRows, EveryNarrowScale) {
+  if (!isa_available(row().isa)) return;
+  for (const int64_t m : {1, 30}) {
+    // E8M0: all 254 codes between 2^-127 and 2^126, and E4M3: all positive ones, one for each row.
+    LinearProblem problem = make_problem(group_format(kE2m1, 32, kE8m0), plain_format(kBf16), m, {254}, 32, 5);
+    for (int n = 0; n < 254; ++n) problem.slabs[0].scales[static_cast<size_t>(n)] = std::ldexp(1.0f, n - 127);
+    for (int64_t i = 0; i < m * 32; ++i)  // one product per row: no sum leaves FP32's range
+      store_element(kBf16, problem.input.codes.data(), static_cast<size_t>(i), i % 32 == 3 ? 0.25f : 0.0f);
+    expect_reference(problem);
+    problem = make_problem(group_format(kE2m1, 16, kE4m3), plain_format(kBf16), m, {126}, 16, 6);
+    for (int n = 0; n < 126; ++n) {
+      const auto code = static_cast<std::byte>(n + 1);
+      problem.slabs[0].scales[static_cast<size_t>(n)] = load_element(kE4m3, &code, 0);
+    }
+    expect_reference(problem);
+  }
+}
+
+TEST_P(LinearGroupRows, NanScalesAndCodes) {
+  if (!isa_available(row().isa)) return;
+  for (const int64_t m : {1, 30})
+    for (const TensorFormat& weight : fast_weights()) {
+      if (!weight.grouped()) continue;
+      LinearProblem problem = make_problem(weight, plain_format(kBf16), m, {70}, 256, 12);
+      Matrix& w = problem.slabs[0];
+      w.scales[static_cast<size_t>(w.format.scale_cols(256) * 3 + 1)] = bits_float(0x7FC00000u);
+      if (weight.element == kE4m3) w.codes.data()[256 * 66 + 255] = std::byte{0xFF};
+      store_element(kBf16, problem.input.codes.data(), static_cast<size_t>(256 * (m - 1) + 17),
+                    bits_float(0x7FC00000u));
+      const std::vector<float> expected = outputs(reference_row(), problem), actual = outputs(row(), problem, 2);
+      for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(is_nan(expected[i]), is_nan(actual[i])) << i;
+      if (row().isa <= Isa::kAvx512) expect_same_bits(expected, actual, weight.describe());
+    }
+}
+
+TEST_P(LinearGroupRows, BiasResidualAndSlabs) {
+  if (!isa_available(row().isa)) return;
+  for (const int64_t m : {1, 7, 33})
+    for (const TensorFormat& weight : {group_format(kE2m1, 16, kE4m3), group_format(kInt4, 128, kF16, true)}) {
+      LinearProblem problem = make_problem(weight, plain_format(kBf16), m, {96, 32, 75}, 400, 21);
+      add_bias_and_residual(problem, 22);
+      expect_reference(problem, 3);
+    }
+}
+
+TEST_P(LinearGroupRows, AnyChunkingAndThreadCountGivesTheSameBits) {
+  if (!isa_available(row().isa)) return;
+  for (const TensorFormat& weight : fast_weights())
+    for (const TensorFormat& activation : {plain_format(kBf16), group_format(kE4m3, 32, kE8m0)})
+      expect_same_in_chunks(row(), make_problem(weight, activation, 100, {96}, 701, 15));
+}
+
+TEST_P(LinearGroupRows, RefusesWhatItCannotDo) {
+  EXPECT_FALSE(takes(group_format(kInt4, 20, kF16), plain_format(kBf16)));
+  EXPECT_FALSE(takes(group_format(kInt8, 32, kF16, true), plain_format(kBf16)));
+  EXPECT_FALSE(takes(block_format(kE2m1, 16, 32), plain_format(kBf16)));
+  EXPECT_FALSE(takes(block_format(kE4m3, 128, 128, kE4m3), plain_format(kBf16)));
+}
+
+std::string isa_of(const ::testing::TestParamInfo<const char*>& row) {
+  const std::string name = row.param;
+  return name.substr(0, name.find('/'));
+}
+INSTANTIATE_TEST_SUITE_P(Rows, LinearGroupRows, ::testing::Values("avx2/fma", "avx512/fma", "avx512_bf16/dot"), isa_of);
 
 }  // namespace
 }  // namespace octavo

@@ -2,6 +2,7 @@
 // zero).
 #include "kernels/cpu/avx512/e4m3_lines.h"
 #include "kernels/cpu/common/linear_finish_simd.h"
+#include "kernels/cpu/common/linear_groups_simd.h"
 
 namespace octavo {
 namespace {
@@ -14,17 +15,65 @@ constexpr int panels_at_once(int rows) {
   return rows == 1 ? 4 : rows <= 4 ? 2 : 1;
 }
 
+// Weights: how a line of 32 rows x 2 kPairs columns becomes pairs of BF16. Line is what is taken from memory, Group
+// what holds for all lines of a group; pair(): rows 16 v .. 16 v + 15 of columns 2 j and 2 j + 1.
+struct NoGroup {};
+
+struct Line {
+  I words[2];
+};
+
 struct E4m3Weights {
-  static constexpr int kLineBytes = 64;
+  static constexpr int kPairs = 1, kLineBytes = 64;
+  using Group = NoGroup;
   E4m3Lines decoder;
-  __attribute__((always_inline)) void line(const std::byte* p, I& a, I& b) const { decoder.decode(p, a, b); }
+  __attribute__((always_inline)) explicit E4m3Weights(const LinearTask&) {}
+  __attribute__((always_inline)) Group group(const LinearTask&, const std::byte*) const { return {}; }
+  __attribute__((always_inline)) Line line(const std::byte* p) const {
+    Line out;
+    decoder.decode(p, out.words[0], out.words[1]);
+    return out;
+  }
+  __attribute__((always_inline)) I pair(const Line& line, const Group&, int, int v) const { return line.words[v]; }
 };
 
 struct Bf16Weights {
-  static constexpr int kLineBytes = 128;
-  __attribute__((always_inline)) void line(const std::byte* p, I& a, I& b) const {
-    a = {_mm512_load_si512(p)};
-    b = {_mm512_load_si512(p + 64)};
+  static constexpr int kPairs = 1, kLineBytes = 128;
+  using Group = NoGroup;
+  __attribute__((always_inline)) explicit Bf16Weights(const LinearTask&) {}
+  __attribute__((always_inline)) Group group(const LinearTask&, const std::byte*) const { return {}; }
+  __attribute__((always_inline)) Line line(const std::byte* p) const {
+    return {{{_mm512_load_si512(p)}, {_mm512_load_si512(p + 64)}}};
+  }
+  __attribute__((always_inline)) I pair(const Line& line, const Group&, int, int v) const { return line.words[v]; }
+};
+
+// Four bits: a word of 32 bits for each row, whose halves hold the columns of one parity, pair after pair. Shifted to
+// the pair, both halves are indices into a table: vpermw heeds their low five bits. Without zero points the table's
+// halves are equal, and the fifth bit does not matter.
+template <bool kOffset>
+struct NibbleWeights {
+  static constexpr int kPairs = 4, kLineBytes = 128;
+  struct Group {
+    I offsets[2];  // in both halves
+  };
+  __m512i table;
+  __attribute__((always_inline)) explicit NibbleWeights(const LinearTask& task) {
+    const I low = shift_right<16>(as_bits(load(task.codes))), high = shift_right<16>(as_bits(load(task.codes + 16)));
+    table = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low.v)), _mm512_cvtepi32_epi16(high.v), 1);
+  }
+  __attribute__((always_inline)) Group group(const LinearTask& task, const std::byte* entry) const {
+    if (!kOffset) return {{splat_int(0), splat_int(0)}};
+    const I low = load_bytes(entry + task.offset_at), high = load_bytes(entry + task.offset_at + 16);
+    return {{low | shift_left<16>(low), high | shift_left<16>(high)}};
+  }
+  __attribute__((always_inline)) Line line(const std::byte* p) const {
+    return {{{_mm512_load_si512(p)}, {_mm512_load_si512(p + 64)}}};
+  }
+  __attribute__((always_inline)) I pair(const Line& line, const Group& group, int j, int v) const {
+    I index = shift_right(line.words[v], 4 * j);
+    if (kOffset) index = {_mm512_add_epi16((index & splat_int(0x000F000F)).v, group.offsets[v].v)};
+    return {_mm512_permutexvar_epi16(index.v, table)};
   }
 };
 
@@ -38,71 +87,89 @@ OCTAVO_INLINE F dot(F sum, I x, I w) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x.v), reinterpret_cast<__m512bh>(w.v));
 }
 
+// acc[m][v] += the first `count` pairs of columns of a line against x[m * x_row + j * x_pair].
+template <class W, int kRows>
+OCTAVO_INLINE void add_line(const W& weights, const typename W::Group& group, const std::byte* at, const int* x,
+                            int64_t x_row, int64_t x_pair, int64_t count, F (&acc)[kRows][2]) {
+  const Line line = weights.line(at);
+#pragma GCC unroll 4
+  for (int j = 0; j < W::kPairs; ++j) {
+    if (j >= count) return;
+    const I low = weights.pair(line, group, j, 0), high = weights.pair(line, group, j, 1);
+#pragma GCC unroll 12
+    for (int m = 0; m < kRows; ++m) {
+      const I value = splat_int(x[m * x_row + j * x_pair]);
+      acc[m][0] = dot(acc[m][0], value, low);
+      acc[m][1] = dot(acc[m][1], value, high);
+    }
+  }
+}
+
 // acc[p][m][v] += pairs of columns of panel p against row m of x: x[m * stride + pair], or x[pair * kRows + m] where
-// interleaved; then `next` is fetched meanwhile. `lines_left`: lines to the end of a panel.
+// interleaved; then `next` is fetched meanwhile. `bytes_left`: to the end of a panel.
 template <class W, int kRows, int kPanels, bool kInterleaved>
-OCTAVO_INLINE void chain(const W& weights, const std::byte* lines, size_t panel_bytes, const int* x, int64_t stride,
-                         int64_t pairs, int64_t lines_left, const std::byte* next, int64_t next_step,
-                         F (&acc)[kPanels][kRows][2]) {
-  for (int64_t i = 0; i < pairs; ++i, lines += W::kLineBytes) {
+OCTAVO_INLINE void chain(const W& weights, const typename W::Group (&groups)[kPanels], const std::byte* lines,
+                         size_t panel_bytes, const int* x, int64_t stride, int64_t pairs, int64_t bytes_left,
+                         const std::byte* next, int64_t next_step, F (&acc)[kPanels][kRows][2]) {
+  const int64_t x_row = kInterleaved ? 1 : stride, x_pair = kInterleaved ? kRows : 1;
+  int64_t i = 0;
+  for (; i + W::kPairs <= pairs; i += W::kPairs, lines += W::kLineBytes) {
     if (kInterleaved) {
       prefetch<W::kLineBytes, _MM_HINT_T1>(next);
       next += next_step;
     }
-    const size_t ahead = fetch_ahead(kFetchBytes, kPanels, panel_bytes, (lines_left - i) * W::kLineBytes);
+    const size_t ahead = fetch_ahead(kFetchBytes, kPanels, panel_bytes, bytes_left - i / W::kPairs * W::kLineBytes);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const std::byte* at = lines + static_cast<size_t>(p) * panel_bytes;
       if (!kInterleaved) prefetch<W::kLineBytes, _MM_HINT_T1>(at + ahead);
-      I low, high;
-      weights.line(at, low, high);
-#pragma GCC unroll 12
-      for (int m = 0; m < kRows; ++m) {
-        const I value = splat_int(kInterleaved ? x[i * kRows + m] : x[m * stride + i]);
-        acc[p][m][0] = dot(acc[p][m][0], value, low);
-        acc[p][m][1] = dot(acc[p][m][1], value, high);
-      }
+      add_line(weights, groups[p], at, x + i * x_pair, x_row, x_pair, W::kPairs, acc[p]);
     }
   }
+  if (W::kPairs == 1 || i == pairs) return;
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p)
+    add_line(weights, groups[p], lines + static_cast<size_t>(p) * panel_bytes, x + i * x_pair, x_row, x_pair, pairs - i,
+             acc[p]);
 }
 
 // One chain over pairs of columns per output and group. sums: [kPanels][kRows][32], chains or totals.
 template <class W, int kRows, int kPanels, bool kInterleaved>
 OCTAVO_INLINE void panels(const LinearTask& task, int panel, float* sums) {
-  const W weights;
+  const W weights(task);
   const auto* x = reinterpret_cast<const int*>(task.x);
   const std::byte* lines = task.panels + static_cast<size_t>(panel) * task.panel_bytes;
   const int64_t step = task.grouped ? task.group_cols : task.cols;
-  for (int64_t k = 0, group = 0; k < task.cols; k += step, ++group) {
+  if (task.grouped && task.first) clear_totals(sums, kPanels * kRows * kPanelRows);
+  for (int64_t k = 0, number = 0; k < task.cols; k += step, ++number) {
     const int64_t cols = k + step < task.cols ? step : task.cols - k;
     const bool fresh = task.first && k == 0;
+    typename W::Group groups[kPanels];
     F acc[kPanels][kRows][2];
 #pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p)
+    for (int p = 0; p < kPanels; ++p) {
+      groups[p] = weights.group(task, group_entry(task, panel + p, number));
 #pragma GCC unroll 12
       for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 2
         for (int v = 0; v < 2; ++v)
           acc[p][m][v] = fresh || task.grouped ? zero() : load(sums + (p * kRows + m) * kPanelRows + 16 * v);
-    chain<W, kRows, kPanels, kInterleaved>(weights, lines + k / 2 * W::kLineBytes, task.panel_bytes,
-                                           x + k / 2 * (kInterleaved ? kRows : 1), task.x_stride / 4, (cols + 1) / 2,
-                                           (task.cols - k + 1) / 2, task.next + k * task.next_step, 2 * task.next_step,
-                                           acc);
+    }
+    chain<W, kRows, kPanels, kInterleaved>(weights, groups, lines + k / (2 * W::kPairs) * W::kLineBytes,
+                                           task.panel_bytes, x + k / 2 * (kInterleaved ? kRows : 1), task.x_stride / 4,
+                                           (cols + 1) / 2, bytes_left(task, k / (2 * W::kPairs) * W::kLineBytes),
+                                           task.next + k * task.next_step, 2 * task.next_step, acc);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
-      const float w_scale = task.grouped ? task.group_scales[(panel + p) * task.group_scale_stride + group] : 1.0f;
+      float* to = sums + p * kRows * kPanelRows;
+      if (task.grouped) {
+        add_group(task, panel + p, number, acc[p], 0, to);
+        continue;
+      }
 #pragma GCC unroll 12
       for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; ++v) {
-          float* to = sums + (p * kRows + m) * kPanelRows + 16 * v;
-          F sum = acc[p][m][v];
-          if (task.grouped) {
-            const float scale = w_scale * task.x_group_scales[m * task.x_group_stride + group];
-            sum = fma(sum, splat(scale), fresh ? zero() : load(to));
-          }
-          store(to, sum);
-        }
+        for (int v = 0; v < 2; ++v) store(to + m * kPanelRows + 16 * v, acc[p][m][v]);
     }
   }
 }
@@ -145,6 +212,26 @@ void block(const LinearTask& task) {
   }
 }
 
+// A tile of pairs of columns as BF16, [pair][32 rows]: what Bf16Weights reads.
+template <class W>
+void decode(const LinearTask& task, void* tile) {
+  const W weights(task);
+  const std::byte* lines = task.panels;
+  auto* to = static_cast<std::byte*>(tile);
+  for (int64_t k = 0, number = 0; k < task.cols; k += task.group_cols, ++number) {
+    const typename W::Group group = weights.group(task, group_entry(task, 0, number));
+    const int64_t end = k + task.group_cols < task.cols ? k + task.group_cols : task.cols;
+    for (int64_t i = k; i < end; i += 2 * W::kPairs, lines += W::kLineBytes) {
+      prefetch<W::kLineBytes, _MM_HINT_T1>(lines + kFetchBytes);
+      const Line line = weights.line(lines);
+#pragma GCC unroll 4
+      for (int j = 0; j < W::kPairs; ++j, to += 128)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v) _mm512_store_si512(to + 64 * v, weights.pair(line, group, j, v).v);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octavo
 
@@ -154,9 +241,10 @@ const LinearOps kLinearOps{
     .step = StepKind::kBf16,
     .direct_rows = kDirectRows,
     .chunk_rows = kChunkRows,
-    .direct = {nullptr, direct<Bf16Weights>, direct<E4m3Weights>, nullptr},
-    .block = {nullptr, block<Bf16Weights>, block<E4m3Weights>, nullptr},
-    .block_col_bytes = {0, 64, 32, 0},
-    .decode = {},
+    .direct = {nullptr, direct<Bf16Weights>, direct<E4m3Weights>, nullptr, direct<NibbleWeights<false>>,
+               direct<NibbleWeights<true>>},
+    .block = {nullptr, block<Bf16Weights>, block<E4m3Weights>, nullptr, block<Bf16Weights>, block<Bf16Weights>},
+    .block_col_bytes = {0, 64, 32, 0, 64, 64},
+    .decode = {nullptr, nullptr, nullptr, nullptr, decode<NibbleWeights<false>>, decode<NibbleWeights<true>>},
 };
 }  // namespace octavo::avx512_bf16

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/common/float_mode.h"
+#include "kernels/cpu/common/linear_groups_simd.h"
 #include "kernels/cpu/common/linear_panels.h"
 #include "kernels/cpu/common/linear_steps.h"
 
@@ -19,14 +20,39 @@ constexpr int64_t kBlockSumBytes = 256 << 10;
 // Up to this many elements, every thread widens the activations for itself: that is cheaper than waiting for each
 // other.
 constexpr int64_t kPrivateElements = 8192;
+constexpr int64_t kMostLineCols = 8;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// FP32 [cols][32], the columns rounded up to even.
+// FP32 [cols][32], the columns rounded up to whole lines.
 int64_t tile_bytes(int64_t cols) {
-  return (cols + 1) * kPanelRows * 4;
+  return ceil_div(cols, kMostLineCols) * kMostLineCols * kPanelRows * 4;
+}
+
+// The values of nibbles as LinearTask::codes wants them.
+struct NibbleValues {
+  alignas(64) float values[32];
+};
+
+const float* nibble_values(const TensorFormat& format) {
+  const auto values_of = [](ElementType element) {
+    NibbleValues out;
+    for (int i = 0; i < 32; ++i) {
+      const auto code = static_cast<std::byte>(i % 16);
+      out.values[i] = load_element(element, &code, 0);
+    }
+    return out;
+  };
+  static const NibbleValues kInt4 = values_of(ElementType::kInt4), kE2m1 = values_of(ElementType::kE2m1);
+  static const NibbleValues kOffset = [] {
+    NibbleValues out;
+    for (int i = 0; i < 32; ++i) out.values[i] = static_cast<float>(i - 16);
+    return out;
+  }();
+  if (format.zero_points) return kOffset.values;
+  return format.element == ElementType::kInt4 ? kInt4.values : kE2m1.values;
 }
 
 struct Range {
@@ -46,7 +72,10 @@ class Run {
 
  private:
   void set_scales();
+  void set_groups();
   int64_t block_cols(int64_t most) const;
+  int64_t scale_bytes() const;
+  LinearTask with_wide_scales(LinearTask task, float* scales) const;
   // Outputs of rows [row, row + rows) and of panels [panel, panel + panels); x, sums and columns are the caller's.
   LinearTask task(int64_t row, int64_t rows, int64_t panel, int64_t panels) const;
   void direct_part(const std::byte* x, int64_t x_stride, Range panels) const;
@@ -69,9 +98,11 @@ class Run {
   const int64_t rows_, cols_, panels_;
   const size_t panel_bytes_;
   int64_t line_col_bytes_ = 0;  // bytes of a panel per column
-  int64_t group_cols_ = 0;      // 0: one chain
+  int64_t group_cols_ = 0;      // of a chain; 0: one chain
   int64_t w_groups_ = 0;
-  const float* ones_ = nullptr;  // for the sides that have no scale
+  int64_t chains_per_w_ = 1, chains_per_x_ = 1;  // chains that share a group of the weights, of the activations
+  GroupLayout layout_{};
+  const float* codes_ = nullptr;
   const float* x_scales_ = nullptr;
   int64_t chunks_ = 0;
   int64_t block_cols_ = 0;
@@ -84,7 +115,7 @@ Run::Run(const LinearOps& ops, const LinearCall& call, ThreadPool& pool, Scratch
       pool_(pool),
       scratch_(scratch),
       packed_(*call.weight),
-      kind_(static_cast<int>(weight_kind(packed_.key.weight.element))),
+      kind_(static_cast<int>(weight_kind(packed_.key.weight))),
       rows_(call.input.rows),
       cols_(packed_.key.cols),
       panels_(num_panels(packed_.key.rows)),
@@ -92,38 +123,45 @@ Run::Run(const LinearOps& ops, const LinearCall& call, ThreadPool& pool, Scratch
   OCTAVO_CHECK(call.input.format == packed_.key.activation && call.input.cols == cols_, "{} of {} columns for {} of {}",
                call.input.format.describe(), call.input.cols, packed_.key.activation.describe(), cols_);
   line_col_bytes_ = kPanelRows * element_bits(packed_.key.weight.element) / 8;
-  w_groups_ = num_weight_groups(packed_.key);
-  group_cols_ = weight_group_cols(packed_.key);
-  if (call.input.format.granularity == Granularity::kBlock) group_cols_ = call.input.format.block_cols;
+  set_groups();
   chunks_ = ceil_div(rows_, ops.chunk_rows);
   if (ops.block[kind_] != nullptr) block_cols_ = block_cols(kBlockWeightBytes / ops.block_col_bytes[kind_]);
   set_scales();
 }
 
-// Near-equal blocks of at most `most` columns: whole groups, else a multiple of 16 columns.
+void Run::set_groups() {
+  const LinearKey& key = packed_.key;
+  const int64_t w = weight_group_cols(key), x = key.activation.grouped() ? key.activation.block_cols : 0;
+  w_groups_ = num_weight_groups(key);
+  group_cols_ = w > 0 && x > 0 ? std::min(w, x) : std::max(w, x);
+  if (w > 0) {
+    chains_per_w_ = w / group_cols_;
+    layout_ = group_layout(key.weight);
+  }
+  if (x > 0) chains_per_x_ = x / group_cols_;
+  if (element_bits(key.weight.element) == 4) codes_ = nibble_values(key.weight);
+}
+
+// Near-equal blocks of at most `most` columns: whole groups of both sides, else a multiple of 16 columns.
 int64_t Run::block_cols(int64_t most) const {
-  if (group_cols_ != 0) return std::min(cols_, std::max<int64_t>(1, most / group_cols_) * group_cols_);
+  const int64_t unit = group_cols_ * std::max(chains_per_w_, chains_per_x_);
+  if (unit != 0) return std::min(cols_, std::max<int64_t>(1, most / unit) * unit);
   return std::min(cols_, ceil_div(ceil_div(cols_, ceil_div(cols_, most)), 16) * 16);
 }
 
 void Run::set_scales() {
   const Activation& x = call_.input;
-  const int64_t groups = group_cols_ == 0 ? 1 : ceil_div(cols_, group_cols_);
-  const int64_t count = std::max(rows_, groups);
-  auto* memory = static_cast<float*>(scratch_.get(kScales, static_cast<size_t>(count + rows_) * sizeof(float)));
-  std::fill_n(memory, count, 1.0f);
-  ones_ = memory;
-  x_scales_ = ones_;
-  if (x.format.granularity == Granularity::kRow) x_scales_ = x.scales;
-  if (x.format.granularity == Granularity::kTensor) {
-    std::fill_n(memory + count, rows_, x.scales[0]);
-    x_scales_ = memory + count;
+  if (x.format.granularity == Granularity::kRow) {
+    x_scales_ = x.scales;
+    return;
   }
+  auto* memory = static_cast<float*>(scratch_.get(kScales, static_cast<size_t>(rows_) * sizeof(float)));
+  std::fill_n(memory, rows_, x.format.granularity == Granularity::kTensor ? x.scales[0] : 1.0f);
+  x_scales_ = memory;
 }
 
 LinearTask Run::task(int64_t row, int64_t rows, int64_t panel, int64_t panels) const {
   const Activation& x = call_.input;
-  const bool x_grouped = x.format.granularity == Granularity::kBlock;
   const int64_t n0 = panel * kPanelRows;
   LinearTask out;
   out.panels = packed_.panels.data() + static_cast<size_t>(panel) * panel_bytes_;
@@ -133,14 +171,20 @@ LinearTask Run::task(int64_t row, int64_t rows, int64_t panel, int64_t panels) c
   out.grouped = group_cols_ != 0;
   out.group_cols = out.grouped ? group_cols_ : cols_;
   out.row_scales = row_scales(packed_) + n0;
-  out.group_scales = w_groups_ > 0 ? group_scales(packed_) + panel * w_groups_ : ones_;
-  out.group_scale_stride = w_groups_;
+  out.groups_stride = w_groups_ * layout_.bytes;
+  if (w_groups_ > 0) out.groups = packed_.groups.data() + panel * out.groups_stride;
+  out.entry_bytes = layout_.bytes;
+  out.scale_kind = layout_.kind;
+  out.offset_at = layout_.scale_bytes;
+  out.chains_per_entry = chains_per_w_;
+  out.codes = codes_;
   out.corrections = packed_.corrections.empty() ? nullptr : packed_.corrections.data() + n0;
   out.bias = packed_.bias.empty() ? nullptr : packed_.bias.data() + n0;
   out.rows = static_cast<int>(rows);
   out.x_scales = x_scales_ + row;
-  out.x_group_scales = x_grouped ? x.scales + row * x.scale_stride : ones_;
-  out.x_group_stride = x_grouped ? x.scale_stride : 0;
+  if (x.format.grouped()) out.x_group_scales = x.scales + row * x.scale_stride;
+  out.x_group_stride = x.scale_stride;
+  out.chains_per_x_scale = chains_per_x_;
   out.y = call_.output + row * call_.output_stride + n0;
   out.y_stride = call_.output_stride;
   out.num_outputs = std::min(panels * kPanelRows, packed_.key.rows - n0);
@@ -195,13 +239,34 @@ void Run::block_rows(Range chunks, LinearTask task, int64_t col0, std::byte* sum
     task.rows = static_cast<int>(rows.end - rows.begin);
     task.x = steps_ + (rows.begin * steps + col0 / step.cols * task.rows) * step.bytes;
     task.x_scales = first.x_scales + skipped;
-    task.x_group_scales = first.x_group_scales + skipped * first.x_group_stride;
+    if (first.x_group_scales != nullptr) task.x_group_scales = first.x_group_scales + skipped * first.x_group_stride;
     task.y = first.y + skipped * first.y_stride;
     task.sums = sums + skipped * kPanelRows * 4;
     ops_.block[kind_](task);
     task.next = task.panels;  // the first call has fetched everything
     task.next_step = 0;
   }
+}
+
+// Bytes of the scales of a block of columns, as FP32 for each chain.
+int64_t Run::scale_bytes() const {
+  return w_groups_ == 0 ? 0 : ceil_div(block_cols_, group_cols_) * kPanelRows * 4;
+}
+
+// The task of a block of columns, with its scales widened to `scales`: `block` has an entry of FP32 for each chain.
+LinearTask Run::with_wide_scales(LinearTask task, float* scales) const {
+  const int64_t chains = ceil_div(task.cols, group_cols_);
+  for (int64_t chain = 0; chain < chains; ++chain) {
+    F wide[2];
+    load_scales(task.scale_kind, group_entry(task, 0, chain), wide);
+    store(scales + chain * kPanelRows, wide[0]);
+    store(scales + chain * kPanelRows + 16, wide[1]);
+  }
+  task.groups = reinterpret_cast<const std::byte*>(scales);
+  task.entry_bytes = kPanelRows * 4;
+  task.scale_kind = ScaleKind::kF32;
+  task.chains_per_entry = 1;
+  return task;
 }
 
 void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
@@ -212,8 +277,8 @@ void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
   // them.
   const bool fits = step_row_bytes(ops_.step, cols_) * rows <= kBlockActivationBytes;
   const int64_t together = fits ? 1 : std::max<int64_t>(1, kBlockSumBytes / sums_per_panel);
-  auto* tile = reinterpret_cast<float*>(memory);
-  std::byte* sums = memory + tile_bytes(block_cols_);
+  auto* scales = reinterpret_cast<float*>(memory + tile_bytes(block_cols_));
+  std::byte* sums = memory + tile_bytes(block_cols_) + scale_bytes();
   const auto lines = [&](Place at) {
     return packed_.panels.data() + static_cast<size_t>(panels.begin + at.panel) * panel_bytes_ +
            at.col0 * line_col_bytes_;
@@ -227,14 +292,13 @@ void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
     one.panels = lines(at);
     one.next = lines(i + 1 < num_places ? place(i + 1, num_panels, together) : at);
     one.next_step = line_col_bytes_;
-    if (one.grouped) {
-      one.group_scales += w_groups_ > 0 ? at.col0 / group_cols_ : 0;
-      one.x_group_scales += one.x_group_stride > 0 ? at.col0 / group_cols_ : 0;
-    }
+    if (one.groups != nullptr) one.groups += at.col0 / (group_cols_ * chains_per_w_) * one.entry_bytes;
+    if (one.x_group_scales != nullptr) one.x_group_scales += at.col0 / (group_cols_ * chains_per_x_);
     if (ops_.decode[kind_] != nullptr) {
-      ops_.decode[kind_](one.panels, one.cols, tile);
+      ops_.decode[kind_](one, memory);
       one.panels = memory;
     }
+    if (one.groups != nullptr) one = with_wide_scales(one, scales);
     block_rows(chunks, one, at.col0, sums + at.panel % together * sums_per_panel);
   }
 }
@@ -250,7 +314,8 @@ void Run::blocks() {
   const int64_t row_blocks = ceil_div(rows_, most_rows);
   const int64_t block_rows = std::min(rows_, ceil_div(chunks_, row_blocks) * ops_.chunk_rows);
   const int64_t sum_bytes = std::max<int64_t>(kBlockSumBytes, block_rows * kPanelRows * 4);
-  const auto bytes = std::max(static_cast<size_t>(tile_bytes(block_cols_) + sum_bytes), interleave_memory());
+  const auto bytes =
+      std::max(static_cast<size_t>(tile_bytes(block_cols_) + scale_bytes() + sum_bytes), interleave_memory());
   const size_t stride = (bytes + 4095) / 4096 * 4096 + 64;
   auto* memory = static_cast<std::byte*>(scratch_.get(kPrivate, stride * static_cast<size_t>(pool_.size())));
   pool_.run([&](int thread) {

@@ -40,6 +40,11 @@ OCTAVO_INLINE size_t fetch_ahead(size_t distance, int panels, size_t panel_bytes
   return distance + (left > static_cast<int64_t>(distance) ? 0 : static_cast<size_t>(panels - 1) * panel_bytes);
 }
 
+// Bytes to the end of a panel from `offset` bytes into this task's columns of it.
+OCTAVO_INLINE int64_t bytes_left(const LinearTask& task, int64_t offset) {
+  return static_cast<int64_t>(task.panel_bytes) - offset;
+}
+
 template <class Panels, int kPanels>
 OCTAVO_INLINE void run_panels(const LinearTask& task, int panel, int panels) {
   if constexpr (kPanels > 0) {

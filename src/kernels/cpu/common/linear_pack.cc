@@ -41,16 +41,42 @@ void pack_units(const SourceRows& source, int64_t from, std::byte* panel) {
     }
 }
 
-void pack_dwords(const SourceRows& source, std::byte* panel) {
+// What happens to 32-bit units on their way into a panel.
+struct Unchanged {
+  __m256i operator()(__m256i units) const { return units; }
+};
+
+// Eight nibbles of a row: columns 2 p to bit 4 p, columns 2 p + 1 to bit 16 + 4 p. With zero points, code + 8.
+struct SplitNibbles {
+  __m256i flips;
+
+  explicit SplitNibbles(bool offset) : flips(_mm256_set1_epi32(offset ? static_cast<int>(0x88888888u) : 0)) {}
+  // The low nibbles of the four bytes, side by side.
+  static __m256i gather(__m256i x) {
+    x = _mm256_and_si256(x, _mm256_set1_epi32(0x0F0F0F0F));
+    x = _mm256_and_si256(_mm256_or_si256(x, _mm256_srli_epi32(x, 4)), _mm256_set1_epi32(0x00FF00FF));
+    return _mm256_and_si256(_mm256_or_si256(x, _mm256_srli_epi32(x, 8)), _mm256_set1_epi32(0xFFFF));
+  }
+  __m256i operator()(__m256i units) const {
+    const __m256i flipped = _mm256_xor_si256(units, flips);
+    return _mm256_or_si256(gather(flipped), _mm256_slli_epi32(gather(_mm256_srli_epi32(flipped, 4)), 16));
+  }
+};
+
+template <class Change>
+void pack_dwords(const SourceRows& source, const Change& change, std::byte* panel) {
   const int64_t whole = source.count == kPanelRows ? source.row_bytes / 32 * 8 : 0;
   for (int64_t i = 0; i < whole; i += 8)
     for (int r = 0; r < kPanelRows; r += 8) {
       __m256i rows[8];
       for (int j = 0; j < 8; ++j) rows[j] = load_vector(source.row(r + j) + i * 4);
       transpose_dwords(rows);
-      for (int j = 0; j < 8; ++j) store_vector(panel + dword_offset(i + j, r), rows[j]);
+      for (int j = 0; j < 8; ++j) store_vector(panel + dword_offset(i + j, r), change(rows[j]));
     }
   pack_units<4>(source, whole, panel);
+  const int64_t end = (source.row_bytes + 3) / 4;
+  for (std::byte* p = panel + dword_offset(whole, 0); p != panel + dword_offset(end, 0); p += 32)
+    store_vector(p, change(load_vector(p)));
 }
 
 void pack_words(const SourceRows& source, std::byte* panel) {
@@ -88,22 +114,22 @@ int32_t sum_of_int8(const std::byte* codes, int64_t count) {
 // Everything of one panel but its codes. `row` counts in the slab.
 void pack_panel_scales(PackedLinear& packed, int64_t row0, const MatrixView& slab, int64_t row, WeightKind kind,
                        const SourceRows& source) {
-  const int64_t groups = num_weight_groups(packed.key);
+  const bool grouped = num_weight_groups(packed.key) > 0;
+  const float whole = slab.format.outer() ? slab.outer.value() : 1.0f;
   for (int r = 0; r < source.count; ++r) {
-    float scale = groups > 0 ? 1.0f : slab.scale_at(row + r, 0);
+    float scale = grouped ? whole : slab.scale_at(row + r, 0);
     if (kind == WeightKind::kE4m3 && holds_e4m3_nan(source.row(r), slab.cols)) scale = kNan;
     row_scales(packed)[row0 + row + r] = scale;
     if (kind == WeightKind::kInt8)
       packed.corrections[static_cast<size_t>(row0 + row + r)] = -128 * sum_of_int8(source.row(r), slab.cols);
   }
-  for (int64_t g = 0; g < groups; ++g)
-    group_scales(packed)[(row0 + row) / kPanelRows * groups + g] = slab.scale_at(row, g * slab.format.block_cols);
+  if (grouped) pack_groups(packed, row0, slab, row);
 }
 
 }  // namespace
 
-WeightKind weight_kind(ElementType element) {
-  switch (element) {
+WeightKind weight_kind(const TensorFormat& format) {
+  switch (format.element) {
     case ElementType::kF32:
       return WeightKind::kF32;
     case ElementType::kBf16:
@@ -112,9 +138,27 @@ WeightKind weight_kind(ElementType element) {
       return WeightKind::kE4m3;
     case ElementType::kInt8:
       return WeightKind::kInt8;
+    case ElementType::kInt4:
+    case ElementType::kE2m1:
+      return format.zero_points ? WeightKind::kOffsetNibbles : WeightKind::kNibbles;
     default:
-      OCTAVO_CHECK(false, "no panels of {}", element_name(element));
+      OCTAVO_CHECK(false, "no panels of {}", element_name(format.element));
   }
+}
+
+int line_cols(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::kF32:
+    case WeightKind::kBf16:
+    case WeightKind::kE4m3:
+      return 2;
+    case WeightKind::kInt8:
+      return 4;
+    case WeightKind::kNibbles:
+    case WeightKind::kOffsetNibbles:
+      return 8;
+  }
+  return 0;
 }
 
 int64_t num_panels(int64_t rows) {
@@ -122,18 +166,15 @@ int64_t num_panels(int64_t rows) {
 }
 
 size_t panel_bytes(WeightKind kind, int64_t cols) {
-  const auto pairs = static_cast<size_t>((cols + 1) / 2), quads = static_cast<size_t>((cols + 3) / 4);
+  const auto lines = static_cast<size_t>((cols + line_cols(kind) - 1) / line_cols(kind));
   switch (kind) {
     case WeightKind::kF32:
-      return pairs * 2 * 4 * kPanelRows;
-    case WeightKind::kBf16:
-      return pairs * 4 * kPanelRows;
+      return lines * 8 * kPanelRows;
     case WeightKind::kE4m3:
-      return pairs * 2 * kPanelRows;
-    case WeightKind::kInt8:
-      return quads * 4 * kPanelRows;
+      return lines * 2 * kPanelRows;
+    default:
+      return lines * 4 * kPanelRows;
   }
-  return 0;
 }
 
 int64_t weight_group_cols(const LinearKey& key) {
@@ -145,11 +186,14 @@ int64_t num_weight_groups(const LinearKey& key) {
 }
 
 PackedLinear allocate_panels(const LinearKey& key) {
-  const WeightKind kind = weight_kind(key.weight.element);
+  const WeightKind kind = weight_kind(key.weight);
   const int64_t panels = num_panels(key.rows);
   PackedLinear packed{.key = key};
   packed.panels = AlignedBytes::beside_others(static_cast<size_t>(panels) * panel_bytes(kind, key.cols));
-  packed.scales = AlignedArray<float>(static_cast<size_t>(panels * (kPanelRows + num_weight_groups(key))));
+  packed.scales = AlignedArray<float>(static_cast<size_t>(panels * kPanelRows));
+  if (num_weight_groups(key) > 0)
+    packed.groups = AlignedBytes::beside_others(
+        static_cast<size_t>(panels * num_weight_groups(key) * group_layout(key.weight).bytes));
   if (kind == WeightKind::kInt8) packed.corrections = AlignedArray<int32_t>(static_cast<size_t>(panels * kPanelRows));
   return packed;
 }
@@ -159,7 +203,7 @@ void pack_panels(PackedLinear& packed, int64_t row0, const MatrixView& slab) {
                "slab of {}x{} at row {} of {}x{}", slab.rows, slab.cols, row0, packed.key.rows, packed.key.cols);
   OCTAVO_CHECK(slab.format == packed.key.weight, "slab of {}, layer of {}", slab.format.describe(),
                packed.key.weight.describe());
-  const WeightKind kind = weight_kind(slab.format.element);
+  const WeightKind kind = weight_kind(slab.format);
   const size_t bytes = panel_bytes(kind, slab.cols);
   const int64_t row_bytes = slab.format.element_bytes(1, slab.cols);
   for (int64_t row = 0; row < slab.rows; row += kPanelRows) {
@@ -170,8 +214,10 @@ void pack_panels(PackedLinear& packed, int64_t row0, const MatrixView& slab) {
     std::byte* panel = packed.panels.data() + static_cast<size_t>((row0 + row) / kPanelRows) * bytes;
     if (kind == WeightKind::kE4m3)
       pack_words(source, panel);
+    else if (kind == WeightKind::kNibbles || kind == WeightKind::kOffsetNibbles)
+      pack_dwords(source, SplitNibbles(kind == WeightKind::kOffsetNibbles), panel);
     else
-      pack_dwords(source, panel);
+      pack_dwords(source, Unchanged{}, panel);
   }
 }
 

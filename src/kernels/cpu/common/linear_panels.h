@@ -6,7 +6,9 @@
 
 namespace octavo {
 
-WeightKind weight_kind(ElementType element);
+WeightKind weight_kind(const TensorFormat& format);
+// Columns of one line.
+int line_cols(WeightKind kind);
 int64_t num_panels(int64_t rows);
 // Bytes of one panel, a multiple of 64.
 size_t panel_bytes(WeightKind kind, int64_t cols);
@@ -15,24 +17,28 @@ int64_t weight_group_cols(const LinearKey& key);
 // Groups along K of the weights; 0 likewise.
 int64_t num_weight_groups(const LinearKey& key);
 
-// The scales of a packed layer: one per row (1 where rows have none; NaN where the row holds a NaN code, so that
-// decoders need not keep NaN), padded to whole panels; behind them, for grouped weights, [panel][group].
+// What lies in PackedLinear::groups: [panel][group], entries of `bytes` (LinearTask::groups).
+struct GroupLayout {
+  ScaleKind kind;
+  int64_t scale_bytes, bytes;
+};
+GroupLayout group_layout(const TensorFormat& weight);
+
+// PackedLinear::scales: one per row, padded to whole panels: its scale, the outer scale, 1 where there is none of
+// either; NaN where the row holds a NaN code or a group whose scale is NaN, so that decoders need not keep NaN.
 inline float* row_scales(PackedLinear& packed) {
   return packed.scales.data();
 }
 inline const float* row_scales(const PackedLinear& packed) {
   return packed.scales.data();
 }
-inline float* group_scales(PackedLinear& packed) {
-  return packed.scales.data() + num_panels(packed.key.rows) * kPanelRows;
-}
-inline const float* group_scales(const PackedLinear& packed) {
-  return packed.scales.data() + num_panels(packed.key.rows) * kPanelRows;
-}
+
+// The entries of one panel; `row` counts in the slab. Row scales that a group poisons become NaN.
+void pack_groups(PackedLinear& packed, int64_t row0, const MatrixView& slab, int64_t row);
 
 // `accepts` of the rows.
-std::string accepts_fma(const LinearKey& key);       // F32, BF16, E4M3 on both sides
-std::string accepts_bf16_dot(const LinearKey& key);  // BF16, E4M3 on both sides
+std::string accepts_fma(const LinearKey& key);       // F32, BF16, E4M3 on both sides; INT4 and E2M1 weights
+std::string accepts_bf16_dot(const LinearKey& key);  // the same without F32
 std::string accepts_int8(const LinearKey& key);      // INT8 on both sides
 // `allocate` and `pack` of all rows.
 PackedLinear allocate_panels(const LinearKey& key);

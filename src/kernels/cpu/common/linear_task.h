@@ -10,8 +10,25 @@ namespace octavo {
 
 inline constexpr int kPanelRows = 32;
 
-enum class WeightKind : uint8_t { kF32, kBf16, kE4m3, kInt8 };
-inline constexpr int kNumWeightKinds = 4;
+enum class WeightKind : uint8_t {
+  kF32,
+  kBf16,
+  kE4m3,
+  kInt8,
+  kNibbles,        // INT4, E2M1: a code is an index into LinearTask::codes
+  kOffsetNibbles,  // INT4 with zero points: code + 8, and 8 - zero beside each scale; index = their sum
+};
+inline constexpr int kNumWeightKinds = 6;
+
+// What stands for each group of columns of a panel.
+enum class ScaleKind : uint8_t {
+  kPanel,  // one FP32 scale for all 32 rows
+  kF32,    // and these: a scale for each row, as narrow as it was stored
+  kF16,
+  kBf16,
+  kE8m0,
+  kE4m3,
+};
 
 // What activation codes are turned into before the product. A step is what one instruction takes from a row of x.
 enum class StepKind : uint8_t {
@@ -28,10 +45,16 @@ struct LinearTask {
   int num_panels = 1;
   int64_t cols = 0;
   bool grouped = false;    // chains of group_cols columns, each scaled on its own; else one chain over all columns
-  int64_t group_cols = 0;  // even
-  const float* row_scales = nullptr;     // [32 x num_panels]
-  const float* group_scales = nullptr;   // [num_panels][groups], from this task's first group
-  int64_t group_scale_stride = 0;        // from one panel to the next
+  int64_t group_cols = 0;  // whole lines
+  const float* row_scales = nullptr;  // [32 x num_panels]
+  // What the weights' groups have beside their codes: [num_panels][groups] entries of `entry_bytes`, from this task's
+  // first group: scales, then (kOffsetNibbles) 32 bytes of offsets. Null: the weights are not grouped along K.
+  const std::byte* groups = nullptr;
+  int64_t entry_bytes = 0, groups_stride = 0;  // the second from one panel to the next
+  ScaleKind scale_kind = ScaleKind::kPanel;
+  int64_t offset_at = 0;                 // of the offsets in an entry
+  int64_t chains_per_entry = 1;          // where the activations' groups are finer
+  const float* codes = nullptr;          // [32]: the value of each nibble, twice; of index 0..31 for kOffsetNibbles
   const int32_t* corrections = nullptr;  // INT8: [32 x num_panels], -128 x sum of the weights of each row
   const float* bias = nullptr;           // [32 x num_panels], readable to the end of the last panel; or null
 
@@ -39,8 +62,9 @@ struct LinearTask {
   const std::byte* x = nullptr;           // steps: row-major, or [step][rows] (see LinearOps)
   int64_t x_stride = 0;                   // row-major: bytes from one row to the next
   const float* x_scales = nullptr;        // [rows]
-  const float* x_group_scales = nullptr;  // [rows][groups], from this task's first group
+  const float* x_group_scales = nullptr;  // [rows][groups], from this task's first group; null: not grouped along K
   int64_t x_group_stride = 0;
+  int64_t chains_per_x_scale = 1;  // where the weights' groups are finer
 
   float* y = nullptr;
   int64_t y_stride = 0;
@@ -64,12 +88,13 @@ struct LinearOps {
   // Few rows: weights decoded in registers, several panels side by side. x is row-major.
   void (*direct[kNumWeightKinds])(const LinearTask& task);
   // Many rows: a block of columns of one panel (lines, or a decoded tile) against x [step][rows], with `sums` kept
-  // between the blocks. Null where `direct` serves every number of rows.
+  // between the blocks. Scales of groups come as FP32, an entry for each chain. Null where `direct` serves every number
+  // of rows.
   void (*block[kNumWeightKinds])(const LinearTask& task);
   // Bytes of one column of what `block` reads.
   int block_col_bytes[kNumWeightKinds];
-  // Writes a tile [cols][32] in FP32 (`cols` rounded up to even) from a panel's lines; null where `block` reads lines.
-  void (*decode[kNumWeightKinds])(const std::byte* lines, int64_t cols, float* tile);
+  // Writes a tile of whole lines from those of task.panels: what `block` reads. Null where that is the lines.
+  void (*decode[kNumWeightKinds])(const LinearTask& task, void* tile);
 };
 
 }  // namespace octavo

@@ -9,6 +9,8 @@
 //   fma(a, b, c)            a x b + c with one rounding
 //   sum_lanes(F)            lane[l] + lane[l + 8], then + 4, + 2, + 1 (kernels/producers.h)
 //   store_bytes, store_halves        the low 8 or 16 bits of each lane
+//   load_bytes, load_halves          lanes from unsigned 8 or 16 bits; load_f16, load_e4m3: floats (E4M3 without NaN)
+//   Lookup(table)           lane by lane, the entry that the low four bits of an index name
 #pragma once
 
 #define OCTAVO_INLINE [[maybe_unused]] inline __attribute__((always_inline))

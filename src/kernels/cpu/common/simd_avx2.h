@@ -86,6 +86,42 @@ OCTAVO_INLINE I to_int(F x) {
   return {_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)};
 }
 
+OCTAVO_INLINE F to_float(I x) {
+  return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
+}
+
+OCTAVO_INLINE I load_bytes(const void* p) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes))};
+}
+OCTAVO_INLINE I load_halves(const void* p) {
+  const auto* halves = static_cast<const __m128i*>(p);
+  return {_mm256_cvtepu16_epi32(_mm_loadu_si128(halves)), _mm256_cvtepu16_epi32(_mm_loadu_si128(halves + 1))};
+}
+OCTAVO_INLINE F load_f16(const void* p) {
+  const auto* halves = static_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+OCTAVO_INLINE F load_e4m3(const void* p) {
+  // With its upper bits moved apart, a code is the FP16 of value / 256.
+  const __m256i codes = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p))), 7);
+  const __m256i halves = _mm256_and_si256(codes, _mm256_set1_epi16(static_cast<short>(0xBFFF)));
+  const __m256 scale = _mm256_set1_ps(256.0f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), scale),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), scale)};
+}
+
+struct Lookup {
+  __m256 low, high;
+  OCTAVO_INLINE explicit Lookup(const float* sixteen)
+      : low(_mm256_loadu_ps(sixteen)), high(_mm256_loadu_ps(sixteen + 8)) {}
+  OCTAVO_INLINE __m256 eight(__m256i index) const {
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index), _mm256_permutevar8x32_ps(high, index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+  }
+  OCTAVO_INLINE F operator()(I index) const { return {eight(index.lo), eight(index.hi)}; }
+};
+
 OCTAVO_INLINE I as_bits(F x) {
   return {_mm256_castps_si256(x.lo), _mm256_castps_si256(x.hi)};
 }
@@ -117,6 +153,10 @@ OCTAVO_INLINE I shift_left(I x) {
 template <int kBits>
 OCTAVO_INLINE I shift_right(I x) {
   return {_mm256_srli_epi32(x.lo, kBits), _mm256_srli_epi32(x.hi, kBits)};
+}
+
+OCTAVO_INLINE I shift_right(I x, int bits) {
+  return {_mm256_srli_epi32(x.lo, bits), _mm256_srli_epi32(x.hi, bits)};
 }
 
 template <int kCondition>

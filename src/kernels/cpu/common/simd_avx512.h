@@ -69,6 +69,32 @@ OCTAVO_INLINE I to_int(F x) {
   return {_mm512_cvtps_epi32(x)};
 }
 
+OCTAVO_INLINE F to_float(I x) {
+  return _mm512_cvtepi32_ps(x.v);
+}
+
+OCTAVO_INLINE I load_bytes(const void* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
+OCTAVO_INLINE I load_halves(const void* p) {
+  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+OCTAVO_INLINE F load_f16(const void* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+OCTAVO_INLINE F load_e4m3(const void* p) {
+  // With its upper bits moved apart, a code is the FP16 of value / 256.
+  const __m256i codes = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p))), 7);
+  const __m256i halves = _mm256_and_si256(codes, _mm256_set1_epi16(static_cast<short>(0xBFFF)));
+  return _mm512_cvtph_ps(halves) * _mm512_set1_ps(256.0f);
+}
+
+struct Lookup {
+  F table;
+  OCTAVO_INLINE explicit Lookup(const float* sixteen) : table(load(sixteen)) {}
+  OCTAVO_INLINE F operator()(I index) const { return _mm512_permutexvar_ps(index.v, table); }
+};
+
 OCTAVO_INLINE I as_bits(F x) {
   return {_mm512_castps_si512(x)};
 }
@@ -100,6 +126,10 @@ OCTAVO_INLINE I shift_left(I x) {
 template <int kBits>
 OCTAVO_INLINE I shift_right(I x) {
   return {_mm512_srli_epi32(x.v, kBits)};
+}
+
+OCTAVO_INLINE I shift_right(I x, int bits) {
+  return {_mm512_srli_epi32(x.v, static_cast<unsigned>(bits))};
 }
 
 OCTAVO_INLINE M is_nan_lane(F x) {
