@@ -149,8 +149,7 @@ TEST_P(LinearGroupRows, EveryPairOfFormats) {
       }
       ++taken;
       for (const int64_t m : {1, 2, 5, 37})
-        for (const int64_t k : {256, 307})
-          expect_reference(make_problem(weight, activation, m, {96}, k, ++seed), 2);
+        for (const int64_t k : {256, 307}) expect_reference(make_problem(weight, activation, m, {96}, k, ++seed), 2);
     }
   EXPECT_GE(taken, 50);
 }
