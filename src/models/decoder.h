@@ -67,7 +67,7 @@ class Decoder {
   size_t scratch_bytes() const { return scratch_->total_bytes(); }
 
  private:
-  Result<void> load_embedding(const Checkpoint& checkpoint);
+  Result<void> load_embedding(const Checkpoint& checkpoint, const PrecisionPlan& plan);
   void attention_block(const Layer& layer, const Batch& batch, const PagedKvLayer& kv, ThreadPool& pool);
   void mlp_block(const Layer& layer, int64_t rows, ThreadPool& pool);
   void logits_block(const Batch& batch, float* logits, int64_t stride, ThreadPool& pool);

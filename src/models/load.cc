@@ -68,22 +68,24 @@ struct Loader {
 
 }  // namespace
 
-Result<void> Decoder::load_embedding(const Checkpoint& checkpoint) {
+Result<void> Decoder::load_embedding(const Checkpoint& checkpoint, const PrecisionPlan& plan) {
   const ModelConfig& c = checkpoint.config();
   OCTAVO_ASSIGN(const TensorEntry* entry, checkpoint.entry("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}));
   if (entry->plain) {  // stays where it is mapped
     embedding_ = *entry->plain;
-  } else {  // GGUF blocks: decoded once
-    embedding_memory_ = AlignedBytes(static_cast<size_t>(c.vocab_size * c.hidden_size) * 2);
+  } else {  // GGUF blocks: decoded once, to what the head has
+    const bool f32 = plan.linear("lm_head").weight.element == ElementType::kF32;
+    const ElementType element = f32 ? ElementType::kF32 : ElementType::kBf16;
+    const auto row_bytes = static_cast<size_t>(c.hidden_size * element_bits(element) / 8);
+    embedding_memory_ = AlignedBytes(static_cast<size_t>(c.vocab_size) * row_bytes);
     std::vector<float> row(static_cast<size_t>(c.hidden_size));
     for (int64_t r = 0; r < c.vocab_size; ++r) {
       OCTAVO_TRY(checkpoint.tensors().read_f32(*entry, r, r + 1, row));
       for (size_t i = 0; i < row.size(); ++i)
-        store_element(ElementType::kBf16, embedding_memory_.data() + static_cast<size_t>(r * c.hidden_size) * 2, i,
-                      row[i]);
+        store_element(element, embedding_memory_.data() + static_cast<size_t>(r) * row_bytes, i, row[i]);
     }
-    embedding_ = {ElementType::kBf16, entry->shape, {embedding_memory_.data(), embedding_memory_.size()}};
-    report_.notes.push_back(fmt::format("embedding: {} decoded to bf16", entry->stored_type));
+    embedding_ = {element, entry->shape, {embedding_memory_.data(), embedding_memory_.size()}};
+    report_.notes.push_back(fmt::format("embedding: {} decoded to {}", entry->stored_type, element_name(element)));
   }
   report_.embedding_bytes = embedding_.data.size();
   return {};
@@ -99,7 +101,7 @@ Result<Decoder> Decoder::load(const Checkpoint& checkpoint, const PrecisionPlan&
   decoder.scratch_ = std::make_unique<Scratch>();
   Loader loader{checkpoint, plan, isa, pool, decoder.report_};
 
-  OCTAVO_TRY(decoder.load_embedding(checkpoint));
+  OCTAVO_TRY(decoder.load_embedding(checkpoint, plan));
 
   const int total = static_cast<int>(c.num_layers);
   for (int i = 0; i < total; ++i) {
