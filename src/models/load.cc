@@ -11,7 +11,7 @@ Result<Decoder> Decoder::load(const Checkpoint& checkpoint, const PrecisionPlan&
   decoder.runner_ = std::make_unique<LayerRunner>(c, isa);
   const LayerLoader loader(checkpoint, plan, isa, pool, decoder.report_);
 
-  OCTAVO_ASSIGN(decoder.embedding_, load_embedding(checkpoint, decoder.report_));
+  OCTAVO_ASSIGN(decoder.embedding_, load_embedding(checkpoint, plan, decoder.report_));
   const int total = static_cast<int>(c.num_layers);
   for (int i = 0; i < total; ++i) {
     if (progress) progress({i, total});

@@ -81,7 +81,7 @@ Result<void> CalibrationPass::prepare() {
   const auto samples = static_cast<int64_t>(set_.samples.size());
   OCTAVO_ASSIGN(x_, SampleStore::create(samples, longest_ * c.hidden_size * static_cast<int64_t>(sizeof(float)),
                                         options_.memory_limit / 2, options_.spill_folder));
-  OCTAVO_ASSIGN(const Embedding embedding, load_embedding(checkpoint_, report_));
+  OCTAVO_ASSIGN(const Embedding embedding, load_embedding(checkpoint_, plan_, report_));
   for (int64_t s = 0; s < samples; ++s) {
     float* x = reinterpret_cast<float*>(x_.overwrite(s));
     embed(embedding.view, set_.samples[static_cast<size_t>(s)], x, c.hidden_size);

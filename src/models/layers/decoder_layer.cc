@@ -115,23 +115,25 @@ Result<DecoderLayer> LayerLoader::load(int index) const {
   return out;
 }
 
-Result<Embedding> load_embedding(const Checkpoint& checkpoint, LoadReport& report) {
+Result<Embedding> load_embedding(const Checkpoint& checkpoint, const PrecisionPlan& plan, LoadReport& report) {
   const ModelConfig& c = checkpoint.config();
   Embedding embedding;
   OCTAVO_ASSIGN(const TensorEntry* entry, checkpoint.entry("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}));
   if (entry->plain) {  // stays where it is mapped
     embedding.view = *entry->plain;
-  } else {  // GGUF blocks: decoded once
-    embedding.memory = AlignedBytes(static_cast<size_t>(c.vocab_size * c.hidden_size) * 2);
+  } else {  // GGUF blocks: decoded once, to what the head has
+    const bool f32 = plan.linear("lm_head").weight.element == ElementType::kF32;
+    const ElementType element = f32 ? ElementType::kF32 : ElementType::kBf16;
+    const auto row_bytes = static_cast<size_t>(c.hidden_size * element_bits(element) / 8);
+    embedding.memory = AlignedBytes(static_cast<size_t>(c.vocab_size) * row_bytes);
     std::vector<float> row(static_cast<size_t>(c.hidden_size));
     for (int64_t r = 0; r < c.vocab_size; ++r) {
       OCTAVO_TRY(checkpoint.tensors().read_f32(*entry, r, r + 1, row));
       for (size_t i = 0; i < row.size(); ++i)
-        store_element(ElementType::kBf16, embedding.memory.data() + static_cast<size_t>(r * c.hidden_size) * 2, i,
-                      row[i]);
+        store_element(element, embedding.memory.data() + static_cast<size_t>(r) * row_bytes, i, row[i]);
     }
-    embedding.view = {ElementType::kBf16, entry->shape, {embedding.memory.data(), embedding.memory.size()}};
-    report.notes.push_back(fmt::format("embedding: {} decoded to bf16", entry->stored_type));
+    embedding.view = {element, entry->shape, {embedding.memory.data(), embedding.memory.size()}};
+    report.notes.push_back(fmt::format("embedding: {} decoded to {}", entry->stored_type, element_name(element)));
   }
   report.embedding_bytes = embedding.view.data.size();
   return embedding;

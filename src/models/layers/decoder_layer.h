@@ -67,7 +67,7 @@ struct Embedding {
   TensorView view;
   AlignedBytes memory;
 };
-Result<Embedding> load_embedding(const Checkpoint& checkpoint, LoadReport& report);
+Result<Embedding> load_embedding(const Checkpoint& checkpoint, const PrecisionPlan& plan, LoadReport& report);
 
 // Tokens that pass through a layer together.
 struct LayerRows {
