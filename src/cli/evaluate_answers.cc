@@ -73,7 +73,7 @@ Result<void> evaluate_answers(const EvaluateFlags& flags) {
     OCTAVO_ASSIGN(base, read_jsonl(flags.diff));
   }
   OCTAVO_ASSIGN(const std::unique_ptr<Model> model, flags.model.load(flags.output.json));
-  std::vector<Prompt> prompts;
+  std::vector<AnswerPrompt> prompts;
   if (flags.boundary) {
     prompts = boundary_prompts(*model);
   } else {

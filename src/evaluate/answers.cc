@@ -30,16 +30,16 @@ Result<std::vector<TokenId>> tokens_of(const Model& model, const Json& line, con
   return tokens;
 }
 
-std::string prompts_hash(const std::vector<Prompt>& prompts) {
+std::string prompts_hash(const std::vector<AnswerPrompt>& prompts) {
   std::vector<std::string> texts;
-  for (const Prompt& prompt : prompts) {
+  for (const AnswerPrompt& prompt : prompts) {
     texts.push_back(prompt.id);
     for (const TokenId id : prompt.tokens) texts.push_back(fmt::format("{}", id));
   }
   return text_hash(texts);
 }
 
-Json answer_record(const Prompt& prompt, const GeneratedAnswer& answer) {
+Json answer_record(const AnswerPrompt& prompt, const GeneratedAnswer& answer) {
   Json record = {{"id", prompt.id}, {"prompt_tokens", prompt.tokens.size()}};
   if (!answer.error.empty()) {
     record["error"] = answer.error;
@@ -56,12 +56,12 @@ Json answer_record(const Prompt& prompt, const GeneratedAnswer& answer) {
 
 }  // namespace
 
-Result<std::vector<Prompt>> read_prompts(const Model& model, const std::filesystem::path& path) {
+Result<std::vector<AnswerPrompt>> read_prompts(const Model& model, const std::filesystem::path& path) {
   OCTAVO_ASSIGN(const std::vector<Json> lines, read_jsonl(path));
-  std::vector<Prompt> prompts;
+  std::vector<AnswerPrompt> prompts;
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string where = fmt::format("{}, item {}", path.string(), i);
-    Prompt prompt{.id = id_field(lines[i])};
+    AnswerPrompt prompt{.id = id_field(lines[i])};
     if (prompt.id.empty()) prompt.id = fmt::format("{}", i);
     OCTAVO_ASSIGN(prompt.tokens, tokens_of(model, lines[i], where));
     prompts.push_back(std::move(prompt));
@@ -69,7 +69,7 @@ Result<std::vector<Prompt>> read_prompts(const Model& model, const std::filesyst
   return prompts;
 }
 
-std::vector<Prompt> boundary_prompts(const Model& model) {
+std::vector<AnswerPrompt> boundary_prompts(const Model& model) {
   const Tokenizer& tokenizer = model.tokenizer();
   const auto encode = [&](std::string_view text) { return tokenizer.encode(text, false, false); };
   const auto context = static_cast<size_t>(model.config().context_length());
@@ -82,7 +82,7 @@ std::vector<Prompt> boundary_prompts(const Model& model) {
   for (size_t i = 0; i < longest.size(); ++i) longest[i] = line[i % line.size()];
   std::vector<TokenId> too_long = longest;
   too_long.resize(context + 1, letter[0]);
-  std::vector<Prompt> prompts = {
+  std::vector<AnswerPrompt> prompts = {
       {"empty", {}},
       {"one token", letter},
       {"repeated token", std::vector<TokenId>(std::min<size_t>(512, context / 2), letter[0])},
@@ -96,10 +96,10 @@ std::vector<Prompt> boundary_prompts(const Model& model) {
   return prompts;
 }
 
-Result<std::vector<Json>> write_answers(Model& model, const std::vector<Prompt>& prompts, int64_t max_tokens,
+Result<std::vector<Json>> write_answers(Model& model, const std::vector<AnswerPrompt>& prompts, int64_t max_tokens,
                                         const std::function<void(int64_t, int64_t)>& progress) {
   std::vector<GenerationRequest> requests;
-  for (const Prompt& prompt : prompts)
+  for (const AnswerPrompt& prompt : prompts)
     requests.push_back({.prompt = prompt.tokens, .max_tokens = max_tokens, .num_logprobs = 0});
   std::vector<Json> lines(prompts.size() + 1);
   lines[0] = {

@@ -10,22 +10,22 @@
 
 namespace octavo {
 
-struct Prompt {
+struct AnswerPrompt {
   std::string id;
   std::vector<TokenId> tokens;
 };
 
 // Lines {"prompt": text}, {"messages": [...]} (through the chat template) or {"tokens": [ids]}, each with an "id" or
 // named by its line.
-Result<std::vector<Prompt>> read_prompts(const Model& model, const std::filesystem::path& path);
+Result<std::vector<AnswerPrompt>> read_prompts(const Model& model, const std::filesystem::path& path);
 
 // Inputs at the borders of what a model takes: nothing, one token, the longest context and one more, a repeated token,
 // unusual Unicode, white space, every special token, the first and the last id.
-std::vector<Prompt> boundary_prompts(const Model& model);
+std::vector<AnswerPrompt> boundary_prompts(const Model& model);
 
 // Greedy answers. A line of settings (prompts, max_tokens, model, plan), then {"id", "prompt_tokens", "text", "tokens",
 // "logprobs", "finish_reason"} per prompt in order; a prompt that is refused has "error".
-Result<std::vector<Json>> write_answers(Model& model, const std::vector<Prompt>& prompts, int64_t max_tokens,
+Result<std::vector<Json>> write_answers(Model& model, const std::vector<AnswerPrompt>& prompts, int64_t max_tokens,
                                         const std::function<void(int64_t done, int64_t total)>& progress = {});
 
 struct AnswerDifference {

@@ -54,7 +54,7 @@ Result<void> Quantizer::plan_jobs() {
                    .where = module.name,
                    .found = format.describe(),
                    .remedy = "leave lm_head out of the overrides"});
-    Job& job = jobs_.emplace_back();
+    WeightJob& job = jobs_.emplace_back();
     job.module = module;
     job.format = format;
     job.fused = fused_group(module, format);
@@ -70,7 +70,7 @@ Result<void> Quantizer::plan_jobs() {
 
 // The scale tensors, and static activation scales that are known already.
 Result<void> Quantizer::plan_scales() {
-  for (Job& job : jobs_) {
+  for (WeightJob& job : jobs_) {
     job.scale_tensor = scale_tensor(summary_.dialect, job.module, job.format);
     if (!has_input_scale(summary_.plan.linear(job.module.name))) continue;
     job.input_scale = input_scale_tensor(summary_.dialect, job.module);
@@ -85,7 +85,7 @@ Result<void> Quantizer::plan_scales() {
   return {};
 }
 
-Result<float> Quantizer::earlier_input_scale(const Job& job) {
+Result<float> Quantizer::earlier_input_scale(const WeightJob& job) {
   const EarlierScales& earlier = *options_.earlier;
   if (const auto stored = earlier.input_scales.find(job.module.name); stored != earlier.input_scales.end())
     return stored->second;
@@ -105,8 +105,8 @@ Result<float> Quantizer::earlier_input_scale(const Job& job) {
 }
 
 Result<void> Quantizer::lay_out() {
-  std::map<std::string, const Job*> by_weight;
-  for (const Job& job : jobs_) by_weight[job.module.name + ".weight"] = &job;
+  std::map<std::string, const WeightJob*> by_weight;
+  for (const WeightJob& job : jobs_) by_weight[job.module.name + ".weight"] = &job;
   for (const TensorEntry& entry : checkpoint_.tensors().entries()) {
     progress_.bytes_total += entry.stored_bytes;
     if (!entry.plain)
@@ -164,7 +164,7 @@ Result<void> Quantizer::write(const std::filesystem::path& folder) {
   if (work_) {
     OCTAVO_TRY(take_calibrated(writer));
   } else {
-    for (const Job& job : jobs_) OCTAVO_TRY(quantize(job, writer));
+    for (const WeightJob& job : jobs_) OCTAVO_TRY(quantize(job, writer));
   }
   for (const TensorEntry* entry : kept_) OCTAVO_TRY(copy(*entry, writer));
   OCTAVO_TRY(writer.commit());

@@ -22,7 +22,7 @@
 namespace octavo {
 
 // One weight to quantize, and the tensor of its scales.
-struct Job : QuantizeJob {
+struct WeightJob : QuantizeJob {
   ScaleTensor scale_tensor;
   std::optional<ScaleTensor> input_scale;  // static activations
 };
@@ -49,18 +49,18 @@ class Quantizer {
  private:
   Result<void> plan_jobs();
   Result<void> plan_scales();
-  Result<float> earlier_input_scale(const Job& job);
+  Result<float> earlier_input_scale(const WeightJob& job);
   Result<void> lay_out();
   Result<void> copy(const TensorEntry& entry, ShardedWriter& writer);
-  Result<void> quantize(const Job& job, ShardedWriter& writer);
-  Result<void> quantize_packed(const Job& job, ShardedWriter& writer);
-  Result<void> write_packed(const Job& job, const MatrixView& weight, ShardedWriter& writer);
-  Result<void> write_input_scale(const Job& job, float scale, ShardedWriter& writer);
+  Result<void> quantize(const WeightJob& job, ShardedWriter& writer);
+  Result<void> quantize_packed(const WeightJob& job, ShardedWriter& writer);
+  Result<void> write_packed(const WeightJob& job, const MatrixView& weight, ShardedWriter& writer);
+  Result<void> write_input_scale(const WeightJob& job, float scale, ShardedWriter& writer);
   Result<void> take_calibrated(ShardedWriter& writer);
   Result<void> write_calibration(const std::filesystem::path& folder) const;
-  Result<RoundingError> quantize_slab(const Job& job, const TensorEntry& entry, int64_t begin, int64_t end,
+  Result<RoundingError> quantize_slab(const WeightJob& job, const TensorEntry& entry, int64_t begin, int64_t end,
                                       std::span<float> scales, ShardedWriter& writer);
-  Result<float> shared_amax(const Job& job);
+  Result<float> shared_amax(const WeightJob& job);
   Result<void> write_config(const std::filesystem::path& folder) const;
   Result<void> over_slabs(const TensorEntry& entry, int64_t slab_rows,
                           FunctionRef<Result<void>(int64_t begin, int64_t end)> body);
@@ -70,7 +70,7 @@ class Quantizer {
   const QuantizeOptions& options_;
   const std::function<void(const QuantizeProgress&)>& report_;
   std::vector<LinearModule> modules_;
-  std::vector<Job> jobs_;
+  std::vector<WeightJob> jobs_;
   std::vector<const TensorEntry*> kept_;
   std::vector<TensorToWrite> layout_;
   std::map<std::string, float> shared_amax_;  // of a fused group

@@ -38,7 +38,7 @@ Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) c
   if (!work_) return {};
   OCTAVO_TRY(write_statistics(folder / kStatisticsName, statistics_));
   TensorFormat format = tensor_wide_format(ElementType::kE4m3);
-  for (const Job& job : jobs_)
+  for (const WeightJob& job : jobs_)
     if (const TensorFormat& own = summary_.plan.linear(job.module.name).activation; own.scaled())
       format = tensor_wide_format(own.element);
   return write_text_file(folder / kStatisticsReportName,
@@ -47,13 +47,13 @@ Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) c
 
 // The finished layers of the work folder into the output.
 Result<void> Quantizer::take_calibrated(ShardedWriter& writer) {
-  std::map<int, std::vector<const Job*>> by_layer;
-  for (const Job& job : jobs_) by_layer[job.module.layer].push_back(&job);
+  std::map<int, std::vector<const WeightJob*>> by_layer;
+  for (const WeightJob& job : jobs_) by_layer[job.module.layer].push_back(&job);
   for (const auto& [layer, jobs] : by_layer) {
     std::map<std::string, std::pair<TensorFormat, Shape>> formats;
-    for (const Job* job : jobs) formats[job->module.name] = {job->format, {job->module.rows, job->module.cols}};
+    for (const WeightJob* job : jobs) formats[job->module.name] = {job->format, {job->module.rows, job->module.cols}};
     OCTAVO_ASSIGN(const QuantizedLayer weights, work_->load(layer, formats));
-    for (const Job* job : jobs) {
+    for (const WeightJob* job : jobs) {
       const QuantizedLinear& linear = weights.at(job->module.name);
       const std::string name = job->module.name + ".weight";
       if (stores_packed(summary_.dialect, job->format)) {

@@ -81,10 +81,10 @@ Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer) {
 }
 
 // The largest magnitude of all the weights that share a scale.
-Result<float> Quantizer::shared_amax(const Job& job) {
+Result<float> Quantizer::shared_amax(const WeightJob& job) {
   if (const auto known = shared_amax_.find(job.fused); known != shared_amax_.end()) return known->second;
   float amax = 0;
-  for (const Job& other : jobs_) {
+  for (const WeightJob& other : jobs_) {
     if (other.fused != job.fused || other.format != job.format) continue;
     const TensorEntry& entry = *checkpoint_.tensors().find(other.module.name + ".weight");
     OCTAVO_TRY(over_slabs(entry, slab_rows(entry, job.format), [&](int64_t begin, int64_t end) -> Result<void> {
@@ -101,8 +101,8 @@ Result<float> Quantizer::shared_amax(const Job& job) {
   return shared_amax_[job.fused] = amax;
 }
 
-Result<RoundingError> Quantizer::quantize_slab(const Job& job, const TensorEntry& entry, int64_t begin, int64_t end,
-                                               std::span<float> scales, ShardedWriter& writer) {
+Result<RoundingError> Quantizer::quantize_slab(const WeightJob& job, const TensorEntry& entry, int64_t begin,
+                                               int64_t end, std::span<float> scales, ShardedWriter& writer) {
   const RowsView rows = rows_of(entry, begin, end);
   const TensorFormat& format = job.format;
   thread_local std::vector<std::byte> codes;
@@ -126,20 +126,20 @@ Result<RoundingError> Quantizer::quantize_slab(const Job& job, const TensorEntry
   return error;
 }
 
-Result<void> Quantizer::write_packed(const Job& job, const MatrixView& weight, ShardedWriter& writer) {
+Result<void> Quantizer::write_packed(const WeightJob& job, const MatrixView& weight, ShardedWriter& writer) {
   const std::vector<TensorToWrite> tensors = weight_tensors(summary_.dialect, job.module, job.format);
   const std::vector<std::vector<std::byte>> parts = pack_weight(summary_.dialect, job.module, weight);
   for (size_t i = 0; i < parts.size(); ++i) OCTAVO_TRY(writer.write(tensors[i].name, 0, parts[i]));
   return {};
 }
 
-Result<void> Quantizer::write_input_scale(const Job& job, float scale, ShardedWriter& writer) {
+Result<void> Quantizer::write_input_scale(const WeightJob& job, float scale, ShardedWriter& writer) {
   if (!job.input_scale) return {};
   return writer.write(job.input_scale->name, 0, std::as_bytes(std::span(&scale, 1)));
 }
 
 // The whole weight in memory, then as the dialect packs it.
-Result<void> Quantizer::quantize_packed(const Job& job, ShardedWriter& writer) {
+Result<void> Quantizer::quantize_packed(const WeightJob& job, ShardedWriter& writer) {
   const TensorEntry& entry = *checkpoint_.tensors().find(job.module.name + ".weight");
   const TensorFormat& format = job.format;
   const int64_t rows = job.module.rows, cols = job.module.cols, step = slab_rows(entry, format);
@@ -173,7 +173,7 @@ Result<void> Quantizer::quantize_packed(const Job& job, ShardedWriter& writer) {
   return {};
 }
 
-Result<void> Quantizer::quantize(const Job& job, ShardedWriter& writer) {
+Result<void> Quantizer::quantize(const WeightJob& job, ShardedWriter& writer) {
   if (job.input_scale) OCTAVO_TRY(write_input_scale(job, input_scales_.at(job.module.name), writer));
   if (stores_packed(summary_.dialect, job.format)) return quantize_packed(job, writer);
   const TensorEntry& entry = *checkpoint_.tensors().find(job.module.name + ".weight");

@@ -83,7 +83,7 @@ TEST(KvTable, RowsAreTheComparisonsWithBf16) {
 TEST(Answers, BoundaryInputsAreAnsweredOrRefused) {
   const TinyModelFolder folder("llama_untied_hd64");
   const auto model = load_test_model(folder.path(), "fp8");
-  const std::vector<Prompt> prompts = boundary_prompts(*model);
+  const std::vector<AnswerPrompt> prompts = boundary_prompts(*model);
   const auto lines = write_answers(*model, prompts, 8);
   ASSERT_TRUE(lines.has_value()) << lines.error().message();
   ASSERT_EQ(lines->size(), prompts.size() + 1);
