@@ -12,6 +12,8 @@ namespace {
 // Rows read, quantized and packed at a time: a multiple of every block height.
 constexpr int64_t kSlabRows = 128;
 
+constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
+
 // Rows [begin, end) as FP32 values, scales applied.
 Result<void> read_values(const Checkpoint& checkpoint, const StoredLinear& stored, int64_t begin, int64_t end,
                          std::span<float> values) {
@@ -112,13 +114,18 @@ Result<RoundingError> convert_slab(const Checkpoint& checkpoint, const StoredLin
 
 Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed, int64_t row,
                            ThreadPool& pool) {
+  // A tied head is the embedding, which stays in use; the pages of other weights need not stay resident.
+  const auto loaded = [&](double error) {
+    if (stored.entry->name != kEmbedding) checkpoint.tensors().forget(*stored.entry, 0, stored.entry->shape[0]);
+    return error;
+  };
   const int64_t slabs = (stored.rows + kSlabRows - 1) / kSlabRows;
   if (stored.format == packed.key.weight && stored.in_place()) {
     pool.parallel_items(slabs, [&](int64_t s, int) {
       const int64_t begin = s * kSlabRows, end = std::min(stored.rows, begin + kSlabRows);
       packed.kernel->pack(packed, row + begin, stored.view().slab(begin, end));
     });
-    return 0.0;
+    return loaded(0.0);
   }
   OCTAVO_ASSIGN(const WholeScale whole, whole_scale(checkpoint, stored, packed.key.weight));
   std::mutex mutex;
@@ -133,7 +140,7 @@ Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& sto
       error = std::move(rounding).error();
   });
   if (error) return fail(std::move(*error));
-  return total.relative_rms();
+  return loaded(total.relative_rms());
 }
 
 }  // namespace octavo
