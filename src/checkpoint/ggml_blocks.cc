@@ -1,7 +1,7 @@
 // The simple block types of ggml that Octavo decodes (the others: ggml_k_blocks.cc), element by element as ggml's own
 // dequantizers do (FP32, no contraction).
-#include <cstring>
 
+#include "checkpoint/ggml_bytes.h"
 #include "checkpoint/gguf.h"
 #include "numerics/minifloat.h"
 
@@ -10,16 +10,9 @@ namespace {
 
 constexpr int kBlock = 32, kHalf = kBlock / 2;
 
-template <class T>
-T load(const std::byte* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof(T));
-  return value;
-}
+using ggml::half;
+using ggml::load;
 
-float half(const std::byte* bytes) {
-  return F16::decode(load<uint16_t>(bytes));
-}
 int low(std::byte b) {
   return std::to_integer<int>(b & std::byte{15});
 }

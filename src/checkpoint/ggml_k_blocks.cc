@@ -1,7 +1,7 @@
 // ggml's blocks of 256 values with scales of their own inside (K-quants), and its blocks of four-bit table indices,
 // decoded as ggml's own dequantizers do (FP32, no contraction).
-#include <cstring>
 
+#include "checkpoint/ggml_bytes.h"
 #include "checkpoint/gguf.h"
 #include "numerics/minifloat.h"
 
@@ -10,16 +10,9 @@ namespace {
 
 constexpr int kSuper = 256, kSmall = 32;
 
-template <class T>
-T load(const std::byte* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof(T));
-  return value;
-}
+using ggml::half;
+using ggml::load;
 
-float half(const std::byte* bytes) {
-  return F16::decode(load<uint16_t>(bytes));
-}
 int byte(const std::byte* bytes, int i) {
   return std::to_integer<int>(bytes[i]);
 }
