@@ -1,6 +1,5 @@
 // The simple block types of ggml that Octavo decodes (the others: ggml_k_blocks.cc), element by element as ggml's own
 // dequantizers do (FP32, no contraction).
-
 #include "checkpoint/ggml_bytes.h"
 #include "checkpoint/gguf.h"
 #include "numerics/minifloat.h"

@@ -1,6 +1,5 @@
 // ggml's blocks of 256 values with scales of their own inside (K-quants), and its blocks of four-bit table indices,
 // decoded as ggml's own dequantizers do (FP32, no contraction).
-
 #include "checkpoint/ggml_bytes.h"
 #include "checkpoint/gguf.h"
 #include "numerics/minifloat.h"
