@@ -27,7 +27,7 @@ Json golden() {
   return parse_json(text.value(), "golden").value();
 }
 
-constexpr size_t kItems = 60;  // of 200 in the golden: `octavo evaluate --items-out` compares the rest
+constexpr size_t kItems = 30;  // of 200 in the golden: `octavo evaluate --items-out` compares the rest
 
 // Mean of a field over the first items of the golden.
 double first_mean(const Json& items, const char* field) {
