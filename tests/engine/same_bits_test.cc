@@ -115,7 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, SameBits,
                          plan_name);
 INSTANTIATE_TEST_SUITE_P(OtherModels, SameBits,
                          testing::Combine(testing::Values("mistral_sliding", "qwen3_qk_norm"),
-                                          testing::Values("bf16", "fp8", "int8", "nvfp4")),
+                                          testing::Values("float32", "bf16", "fp8", "fp8-weight", "fp8-block",
+                                                          "fp8-tensor", "int8", "nvfp4")),
                          plan_name);
 
 // Several sequences in one pass give what each gives alone.
