@@ -1,23 +1,12 @@
 #include "evaluate/speed.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/random.h"
 #include "engine/sequence.h"
 
 namespace octavo {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 std::vector<TokenId> random_tokens(const Model& model, int64_t count) {
   Random random(1);
@@ -26,7 +15,24 @@ std::vector<TokenId> random_tokens(const Model& model, int64_t count) {
   return tokens;
 }
 
-// The best instruction of this machine that computes the plan's products exactly.
+struct Samples {
+  std::vector<double> prefill_seconds, decode_seconds, prefill_share, decode_share, read, fma, dot, int8;
+};
+
+SpeedFigure figure(const std::vector<double>& seconds, const std::vector<double>& share, double tokens) {
+  const double middle = median(seconds);
+  const auto [low, high] = std::minmax_element(seconds.begin(), seconds.end());
+  return {.tokens_per_second = tokens / middle, .spread = (*high - *low) / middle, .roofline_share = median(share)};
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
 double compute_peak(const Model& model, const Roofline& roofline, std::string& name) {
   const LinearPlan& plan = model.plan().linear("model.layers.0.mlp.down_proj");
   if (plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8) {
@@ -41,18 +47,6 @@ double compute_peak(const Model& model, const Roofline& roofline, std::string& n
   name = "FMA peak";
   return roofline.fma_gflops;
 }
-
-struct Samples {
-  std::vector<double> prefill_seconds, decode_seconds, prefill_share, decode_share, read, fma, dot, int8;
-};
-
-SpeedFigure figure(const std::vector<double>& seconds, const std::vector<double>& share, double tokens) {
-  const double middle = median(seconds);
-  const auto [low, high] = std::minmax_element(seconds.begin(), seconds.end());
-  return {.tokens_per_second = tokens / middle, .spread = (*high - *low) / middle, .roofline_share = median(share)};
-}
-
-}  // namespace
 
 TokenCost token_cost(const Model& model) {
   const Decoder& decoder = model.decoder();
@@ -89,14 +83,14 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
     if (progress) progress(repeat + 1, options.repeat + 1);
     const Roofline roofline = measure_roofline(model.pool());
     sequence.truncate(options.depth);
-    auto start = std::chrono::steady_clock::now();
+    Stopwatch prefill_watch;
     OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth), static_cast<size_t>(options.prompt))));
-    const double prefill_seconds = seconds_since(start);
+    const double prefill_seconds = prefill_watch.seconds();
     sequence.truncate(options.depth + 1);
-    start = std::chrono::steady_clock::now();
+    Stopwatch decode_watch;
     for (int64_t i = 0; i < options.generate; ++i)
       OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth + 1 + i), 1)));
-    const double decode_seconds = seconds_since(start) / static_cast<double>(options.generate);
+    const double decode_seconds = decode_watch.seconds() / static_cast<double>(options.generate);
     if (repeat < 0) continue;
     const double context = depth + 1 + static_cast<double>(options.generate) / 2;
     result.decode_bytes_weights = cost.linear_bytes;

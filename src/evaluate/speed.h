@@ -1,9 +1,11 @@
 // Speed of a model beside the roofline of the machine, measured in the same run.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <string_view>
+#include <string>
+#include <vector>
 
 #include "engine/model.h"
 #include "kernels/roofline.h"
@@ -32,6 +34,21 @@ struct SpeedResult {
   double decode_bytes_weights = 0, decode_bytes_kv = 0;  // read for one token
   double ttft_seconds = 0, tpot_seconds = 0;
 };
+
+// Seconds since it was made.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+double median(std::vector<double> values);  // of at least one
+
+// FLOP/s, or INT8 operations, of the best instruction of this machine that computes the plan's products exactly; and
+// its name.
+double compute_peak(const Model& model, const Roofline& roofline, std::string& name);
 
 // What one token costs.
 struct TokenCost {

@@ -299,6 +299,17 @@ class Bench(Case):
                 self.assertIn(key, out[kind])
             self.assertGreater(out[kind]["tokens_per_second"], 0)
 
+    def test_batch(self):
+        short = ("--prompt", "16", "--generate", "4", "--repeat", "1")
+        out = json.loads(run("bench", self.model, *short, "--batch", "3", "--json").stdout)["together"]
+        self.assertEqual(out["batch"], 3)
+        self.assertGreater(out["decode_tokens_per_second"], out["output_tokens_per_second"])
+        self.assertGreater(out["output_tokens_per_second"], 0)
+        self.assertIn("3 together", run("bench", self.model, *short, "--batch", "3").stdout)
+        self.assertIn("--batch", run("bench", self.model, *short, "--batch", "2000", code=1).stderr)
+        self.assertIn("--prompt and --generate", run("bench", self.model, "--prompt", "4", "--generate", "100000",
+                                                     "--batch", "2", code=1).stderr)
+
     def test_bench_serve_is_a_command_of_its_own_below_bench(self):
         self.assertIn("MODEL", run("bench", code=2).stderr)
         self.assertIn("URL|MODEL", run("bench", "serve", code=2).stderr)
