@@ -79,13 +79,7 @@ Result<void> check(const Model& model, const BatchSpeedOptions& options) {
                  .where = "--batch",
                  .found = fmt::format("{}", options.batch),
                  .expected = "1 to 1024"});
-  const int64_t context = options.prompt + options.generate;
-  if (context > model.config().context_length())
-    return fail({.what = "the sequences are longer than the model's context",
-                 .where = "--prompt and --generate",
-                 .found = fmt::format("{} tokens", context),
-                 .expected = fmt::format("at most {}", model.config().context_length())});
-  return {};
+  return check_bench_context(model, options.prompt + options.generate);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "evaluate/speed.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/random.h"
@@ -48,6 +50,14 @@ double compute_peak(const Model& model, const Roofline& roofline, std::string& n
   return roofline.fma_gflops;
 }
 
+Result<void> check_bench_context(const Model& model, int64_t tokens) {
+  if (tokens <= model.config().context_length()) return {};
+  return fail({.what = "the measured text is longer than the model's context",
+               .where = "--depth, --prompt and --generate",
+               .found = fmt::format("{} tokens", tokens),
+               .expected = fmt::format("at most {}", model.config().context_length())});
+}
+
 TokenCost token_cost(const Model& model) {
   const Decoder& decoder = model.decoder();
   const ModelConfig& c = model.config();
@@ -67,6 +77,7 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
   const int64_t total = options.depth + options.prompt + options.generate;
   if (options.prompt < 1 || options.generate < 1 || options.repeat < 1 || options.depth < 0)
     return fail({.what = "bench needs at least one prompt token, one generated token and one repeat"});
+  OCTAVO_TRY(check_bench_context(model, total));
   PagePool kv = model.make_kv_cache(total);
   Sequence sequence(model, kv);
   const std::vector<TokenId> tokens = random_tokens(model, total);

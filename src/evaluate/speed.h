@@ -50,6 +50,9 @@ double median(std::vector<double> values);  // of at least one
 // its name.
 double compute_peak(const Model& model, const Roofline& roofline, std::string& name);
 
+// Error: more tokens than the model's context holds.
+Result<void> check_bench_context(const Model& model, int64_t tokens);
+
 // What one token costs.
 struct TokenCost {
   double linear_bytes = 0;  // packed weights, scales and head

@@ -307,7 +307,7 @@ class Bench(Case):
         self.assertGreater(out["output_tokens_per_second"], 0)
         self.assertIn("3 together", run("bench", self.model, *short, "--batch", "3").stdout)
         self.assertIn("--batch", run("bench", self.model, *short, "--batch", "2000", code=1).stderr)
-        self.assertIn("--prompt and --generate", run("bench", self.model, "--prompt", "4", "--generate", "100000",
+        self.assertIn("--depth, --prompt and --generate", run("bench", self.model, "--prompt", "4", "--generate", "100000",
                                                      "--batch", "2", code=1).stderr)
 
     def test_bench_serve_is_a_command_of_its_own_below_bench(self):
