@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "engine/cost.h"
 #include "engine/runner.h"
 #include "evaluate/speed.h"
 

@@ -35,41 +35,12 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-double compute_peak(const Model& model, const Roofline& roofline, std::string& name) {
-  const LinearPlan& plan = model.plan().linear("model.layers.0.mlp.down_proj");
-  if (plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8) {
-    name = "INT8 dot peak";
-    return roofline.int8_gops;
-  }
-  const bool narrow = plan.weight.element != ElementType::kF32 && plan.activation.element != ElementType::kF32;
-  if (narrow && roofline.bf16_dot_gflops > roofline.fma_gflops) {
-    name = "BF16 dot peak";
-    return roofline.bf16_dot_gflops;
-  }
-  name = "FMA peak";
-  return roofline.fma_gflops;
-}
-
 Result<void> check_bench_context(const Model& model, int64_t tokens) {
   if (tokens <= model.config().context_length()) return {};
   return fail({.what = "the measured text is longer than the model's context",
                .where = "--depth, --prompt and --generate",
                .found = fmt::format("{} tokens", tokens),
                .expected = fmt::format("at most {}", model.config().context_length())});
-}
-
-TokenCost token_cost(const Model& model) {
-  const Decoder& decoder = model.decoder();
-  const ModelConfig& c = model.config();
-  TokenCost cost;
-  cost.linear_bytes = static_cast<double>(decoder.report().linear_bytes + decoder.report().norm_bytes);
-  for (const Decoder::Layer& layer : decoder.layers())
-    for (const LinearGroup* group : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
-      cost.linear_flops += 2.0 * static_cast<double>(group->rows() * group->cols());
-  cost.head_flops = 2.0 * static_cast<double>(decoder.head().rows() * decoder.head().cols());
-  cost.kv_bytes = model.kv_geometry().bytes_per_token();
-  cost.attention_flops = 4.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim);
-  return cost;
 }
 
 Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model.h"
-#include "kernels/roofline.h"
+#include "engine/cost.h"
 
 namespace octavo {
 
@@ -46,22 +45,8 @@ class Stopwatch {
 
 double median(std::vector<double> values);  // of at least one
 
-// FLOP/s, or INT8 operations, of the best instruction of this machine that computes the plan's products exactly; and
-// its name.
-double compute_peak(const Model& model, const Roofline& roofline, std::string& name);
-
 // Error: more tokens than the model's context holds.
 Result<void> check_bench_context(const Model& model, int64_t tokens);
-
-// What one token costs.
-struct TokenCost {
-  double linear_bytes = 0;  // packed weights, scales and head
-  double kv_bytes = 0;      // of one token of context
-  double linear_flops = 0;  // without the head
-  double head_flops = 0;
-  double attention_flops = 0;  // per token of context
-};
-TokenCost token_cost(const Model& model);
 
 Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
                                   const std::function<void(int done, int total)>& progress = {});

@@ -254,13 +254,23 @@ TEST_F(Serving, CountersAddUp) {
     prompt += static_cast<uint64_t>(answer.prompt_tokens);
     completion += static_cast<uint64_t>(answer.completion_tokens);
   }
+  const Collected longer = client_.ask(request({"1", "2", "3", "4", "5"}, 2));
+  prompt += static_cast<uint64_t>(longer.prompt_tokens);
+  completion += static_cast<uint64_t>(longer.completion_tokens);
   const EngineStats stats = engine_.stats();
   EXPECT_EQ(stats.prompt_tokens, prompt);
   EXPECT_EQ(stats.generation_tokens, completion);
-  EXPECT_EQ(stats.finished.at("stop"), 8u);
+  EXPECT_EQ(stats.finished.at("stop"), 9u);
   EXPECT_EQ(stats.finished.at("length"), 4u);
-  EXPECT_GT(stats.decode_seconds, 0);
-  EXPECT_GT(stats.decode_bytes, 0);
+  EXPECT_EQ(stats.prefill.steps + stats.decode.steps, stats.steps);
+  EXPECT_GE(stats.decode.rows, static_cast<int64_t>(completion));
+  EXPECT_EQ(stats.prefill.rows, 5);
+  for (const StepTotals* totals : {&stats.prefill, &stats.decode}) {
+    EXPECT_GT(totals->seconds, 0);
+    EXPECT_GT(totals->bytes, static_cast<double>(totals->steps * model_->decoder().report().linear_bytes));
+    EXPECT_GT(totals->operations, 0);
+    EXPECT_EQ(totals->bound_seconds, 0) << "the roofline was not measured";
+  }
   EXPECT_EQ(stats.pages_total, 32);
 }
 
