@@ -34,9 +34,8 @@ struct EvaluateFlags {
 
   bool compares() const {
     return !against.empty() || !against_isa.empty() || !against_overrides.empty() || !against_plan.scheme.empty() ||
-           !against_plan_file.empty() ||
-           !against_plan.kv_cache_dtype.empty() || !against_plan.k_dtype.empty() || !against_plan.v_dtype.empty() ||
-           !against_plan.ignore.empty();
+           !against_plan_file.empty() || !against_plan.kv_cache_dtype.empty() || !against_plan.k_dtype.empty() ||
+           !against_plan.v_dtype.empty() || !against_plan.ignore.empty();
   }
 };
 

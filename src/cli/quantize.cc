@@ -92,7 +92,8 @@ class QuantizeCommand final : public Command {
     if (scales_from_.empty()) return {};
     OCTAVO_ASSIGN(options_.earlier, read_earlier_scales(scales_from_, config));
     const bool folder = options_.earlier->plan.has_value();
-    if (folder && !(options_.plan.scheme.empty() && plan_.empty() && options_.plan.ignore.empty() && options_.plan.overrides.empty()))
+    if (folder && !(options_.plan.scheme.empty() && plan_.empty() && options_.plan.ignore.empty() &&
+                    options_.plan.overrides.empty()))
       return fail({.what = "a scheme and an earlier model's formats at once",
                    .where = "--scales-from",
                    .found = scales_from_,

@@ -1,4 +1,5 @@
-// ModelShape in JSON, as plan files and sensitivity files hold it. Include only in .cc files: it brings the JSON library.
+// ModelShape in JSON, as plan files and sensitivity files hold it. Include only in .cc files: it brings the JSON
+// library.
 #pragma once
 
 #include "base/json.h"
