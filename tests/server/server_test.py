@@ -417,6 +417,38 @@ class Case(unittest.TestCase):
         for line in self.server.get("/metrics")[1].strip().split("\n"):
             self.assertRegex(line, r"^(# (HELP|TYPE) \S+ .+|[a-z:_A-Z0-9]+\{[^}]*\} [0-9.e+-]+)$")
 
+    def test_a_hundred_requests_are_counted_by_their_ends(self):
+        ends = ("stop", "length", "abort")
+        names = [f'vllm:request_success_total{{model_name="script",finished_reason="{end}"}}' for end in ends]
+        names += ["octavo:requests_rejected_total", "vllm:time_to_first_token_seconds_count",
+                  "vllm:e2e_request_latency_seconds_count", "vllm:prompt_tokens_total"]
+        prompt_tokens = 10 * self.complete("a", max_tokens=1)["usage"]["prompt_tokens"]  # of the ten that leave
+        before = [self.server.metric(name) for name in names]
+        for i in range(60):
+            choice = self.complete("a", max_tokens=10, stop=["e"])
+            self.assertEqual(choice["choices"][0]["finish_reason"], "stop")
+            prompt_tokens += choice["usage"]["prompt_tokens"]
+        for i in range(20):
+            prompt_tokens += self.complete("a", max_tokens=4)["usage"]["prompt_tokens"]
+        for i in range(10):
+            raw = self.server.open_stream(prompt="a", max_tokens=250, ignore_eos=True)
+            while b"data: " not in raw.recv(4096):
+                pass
+            raw.close()
+        for i in range(5):
+            prompt_tokens += self.complete("a", max_tokens=4, n=2)["usage"]["prompt_tokens"]
+            self.assertEqual(self.server.post("/v1/completions", prompt="a", temperature=-1)[0], 400)
+        for _ in range(200):
+            after = [self.server.metric(name) for name in names]
+            if after[2] - before[2] == 10:
+                break
+            time.sleep(0.05)
+        counted = [int(b - a) for a, b in zip(before, after)]
+        self.assertEqual(counted[:4], [60, 30, 10, 5], "stop, length, abort, rejected; n = 2 counts twice")
+        self.assertEqual(counted[4:6], [100, 90], "first tokens; answers that came to their end")
+        self.assertEqual(counted[6], prompt_tokens)
+        self.assertEqual(self.server.metric("vllm:kv_cache_usage_perc"), 0)
+
     def test_page_and_version(self):
         status, text, headers = self.server.get("/")
         self.assertEqual(status, 200)
@@ -577,6 +609,29 @@ class Life(unittest.TestCase):
         self.assertEqual(server.process.wait(60), 0, server.text())
         with self.assertRaises(OSError):
             socket.create_connection(("127.0.0.1", server.port), timeout=2)
+
+    def test_a_second_signal_does_not_wait(self):
+        server = Server(self.folder / "script", "--memory-limit", "1GB", "--threads", "1")
+        streams = [server.open_stream(prompt="a", max_tokens=400, ignore_eos=True, n=64) for _ in range(8)]
+        for raw in streams:
+            self.assertTrue(raw.recv(50))
+        server.process.send_signal(signal.SIGTERM)
+        with self.assertRaises(OSError):  # draining: nobody new
+            for _ in range(1000):
+                socket.create_connection(("127.0.0.1", server.port), timeout=2).close()
+                time.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(60), 0, server.text())
+        cut = 0
+        for raw in streams:
+            data = b""
+            try:
+                while piece := raw.recv(1 << 16):
+                    data += piece
+            except OSError:
+                pass
+            cut += b"[DONE]" not in data
+        self.assertGreater(cut, 0)
 
     def test_errors_at_start(self):
         taken = socket.create_server(("127.0.0.1", 0))

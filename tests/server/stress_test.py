@@ -303,6 +303,10 @@ class Stress(unittest.TestCase):
         self.assertGreater(self.server.metric('vllm:request_success_total{model_name="model",finished_reason="abort"}'),
                            0)
         self.assertLess(after, before * 1.05 + 1024, "memory grew")
+        longest = {"prompt": [65] * 200, "max_tokens": 1000, "ignore_eos": True, "temperature": 0}
+        answers = [self.server.post(COMPLETION, **longest) for _ in range(2)]
+        self.assertEqual(answers[0][1]["usage"]["total_tokens"], 256, "a request of the full context fits again")
+        self.assertEqual(essence(answers[0][1]), essence(answers[1][1]))
         for path, body, expected in solo:  # and nothing is left of all that
             self.assertEqual(essence(json.loads(self.server.request("POST", path, body)[1])), expected)
 
