@@ -109,6 +109,8 @@ bool scan_header(JsonScanner& json, SafetensorsHeader& header, std::string& curr
       if (!scan_metadata(json, header.metadata)) return false;
       continue;
     }
+    if (header.tensors.size() == kMaxSafetensorsTensors)
+      return json.fail(fmt::format("more than {} tensors in one file; shards may hold them", kMaxSafetensorsTensors));
     SafetensorsHeader::Tensor& tensor = header.tensors.emplace_back();
     if (!scan_tensor(json, tensor, text)) return false;
     tensor.name = current;

@@ -120,22 +120,29 @@ TEST(Safetensors, MoreFaultsOfHeaderAndLength) {
   expect_refused(safetensors_bytes(R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},})"), "string expected");
 }
 
-// A million names in a header of some 70 MB: legal, so it has to work, in reasonable time.
-TEST(Safetensors, MillionEmptyTensorsLoadQuickly) {
+std::string header_of_empty_tensors(size_t count) {
   std::string header = "{";
-  for (int i = 0; i < 1000000; ++i)
+  for (size_t i = 0; i < count; ++i)
     header += fmt::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
-  header += "}";
-  ASSERT_LT(header.size(), kMaxSafetensorsHeader);
+  return header + "}";
+}
+
+TEST(Safetensors, AsManyTensorsAsAFileMayHoldLoadQuickly) {
   const TestFolder folder;
-  write_bytes(folder / "model.safetensors", safetensors_bytes(header));
+  write_bytes(folder / "model.safetensors", safetensors_bytes(header_of_empty_tensors(kMaxSafetensorsTensors)));
   const std::clock_t start = std::clock();  // processor time: other programs do not count
   const auto reader = open_safetensors(folder.path());
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(reader) << reader.error().message();
-  EXPECT_EQ((*reader)->entries().size(), 1000000u);
-  EXPECT_NE((*reader)->find("t777777"), nullptr);
-  EXPECT_LT(seconds, 20.0);  // 1.2 with optimization; a sanitizer build needs more
+  EXPECT_EQ((*reader)->entries().size(), kMaxSafetensorsTensors);
+  EXPECT_NE((*reader)->find("t377777"), nullptr);
+  EXPECT_LT(seconds, 20.0);  // 0.6 with optimization; a sanitizer build needs more
+}
+
+TEST(Safetensors, AMillionTensorsAreRefused) {
+  const std::string header = header_of_empty_tensors(1'000'000);
+  ASSERT_LT(header.size(), kMaxSafetensorsHeader);
+  expect_refused(safetensors_bytes(header), "more than 500000 tensors");
 }
 
 class Shards : public ::testing::Test {

@@ -161,6 +161,20 @@ class BadModels(Case):
         self.change_config(model, model_type="mamba2", architectures=["Mamba2ForCausalLM"])
         self.check(model, "mamba2", "llama", "qwen3")
 
+    def test_a_million_tensors_do_not_fill_the_memory(self):
+        model = self.copy_model()
+        for count, word in ((1000000, "500000 tensors"), (500000, "the head is missing")):
+            tensors = ",".join(f'"t{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(count))
+            header = ("{" + tensors + "}").encode()
+            (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+            with subprocess.Popen([OCTAVO, "inspect", str(model)], stderr=subprocess.PIPE, text=True) as process:
+                text = process.stderr.read()
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 1)
+            self.assertIn(word, text)
+            self.assertLess(usage.ru_maxrss, 200_000, f"kB for {count} tensors")
+
     def test_truncated_weights(self):
         model = self.copy_model()
         data = (model / "model.safetensors").read_bytes()
