@@ -18,9 +18,9 @@ namespace octavo {
 
 // The largest header, as in the reference implementation.
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
-// Tensors of one file: several times what the largest mixtures of experts have in all their shards, and few enough that
+// Tensors of one file: more than the largest mixtures of experts have in all their shards, and few enough that
 // a hostile header cannot fill the memory.
-inline constexpr size_t kMaxSafetensorsTensors = 500'000;
+inline constexpr size_t kMaxSafetensorsTensors = 300'000;
 
 struct SafetensorsHeader {
   struct Tensor {

@@ -135,14 +135,14 @@ TEST(Safetensors, AsManyTensorsAsAFileMayHoldLoadQuickly) {
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(reader) << reader.error().message();
   EXPECT_EQ((*reader)->entries().size(), kMaxSafetensorsTensors);
-  EXPECT_NE((*reader)->find("t377777"), nullptr);
+  EXPECT_NE((*reader)->find("t277777"), nullptr);
   EXPECT_LT(seconds, 20.0);  // 0.6 with optimization; a sanitizer build needs more
 }
 
 TEST(Safetensors, AMillionTensorsAreRefused) {
   const std::string header = header_of_empty_tensors(1'000'000);
   ASSERT_LT(header.size(), kMaxSafetensorsHeader);
-  expect_refused(safetensors_bytes(header), "more than 500000 tensors");
+  expect_refused(safetensors_bytes(header), "more than 300000 tensors");
 }
 
 class Shards : public ::testing::Test {
