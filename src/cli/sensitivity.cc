@@ -105,11 +105,11 @@ class SensitivityCommand final : public Command {
     OCTAVO_TRY(positive("--depth", search_.depth, 0));
     if (!(read_gb_s_ >= 0))
       return fail({.what = "not a bandwidth", .where = "--read-gb-s", .expected = "GB/s, or 0 to measure it"});
-    if (from_.empty() && tokens_ < options_.windows.context)
-      return fail({.what = "fewer tokens than a window has",
+    if (from_.empty() && tokens_ < 2 * options_.windows.context)
+      return fail({.what = "fewer tokens than two windows have",
                    .where = "--tokens",
                    .found = fmt::format("{}", tokens_),
-                   .expected = fmt::format("at least --context {}", options_.windows.context)});
+                   .expected = fmt::format("at least twice --context {}", options_.windows.context)});
     return {};
   }
 
