@@ -311,7 +311,7 @@ class SensitivityAndPlans(Case):
                             (["--plan-out", self.plan], "--budget"), (["--text", self.text], "--from"),
                             (["--scheme", "nvfp4"], "nvfp4")):
             self.assertIn(word, self.search(*flags, code=1).stderr)
-        self.assertIn("--tokens", run(*self.flags, "--tokens", "30", code=1).stderr)
+        self.assertIn("--tokens", run("sensitivity", self.model, "--text", self.text, "--tokens", "30", code=1).stderr)
 
 
 class Evaluate(Case):
