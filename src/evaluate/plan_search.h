@@ -6,6 +6,7 @@
 // other engines load in one format: q, k and v of a layer, gate and up, o, down, keys, values.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -37,10 +38,13 @@ struct PlanSearchOptions {
 
 // What a plan takes and costs, by the additive model.
 struct PlanPoint {
+  double loss() const { return std::expm1(kl); }  // of perplexity, as of an entry
+
   int64_t bytes = 0;           // of all linear weights, and of the cache at the depth
   double bits_per_weight = 0;  // of the layers that the search decides
-  double kl = 0, perplexity_change = 0;
-  std::vector<size_t> choice;                          // of each unit
+  double kl = 0;
+  double perplexity_change = 0;  // the tensors' own changes multiplied: the sum of their noise as well
+  std::vector<size_t> choice;    // of each unit
   std::vector<std::pair<std::string, double>> shares;  // scheme, share of those layers' weights; in the file's order
 };
 
