@@ -182,10 +182,9 @@ TEST(PlanSearch, FloorsFallWithTheLayersAndAreNotCounted) {
   const std::vector<double> floors = kl_floors(s), plain_floors = kl_floors(plain);
   for (size_t i = 0; i < floors.size(); ++i) {
     EXPECT_NEAR(floors[i], plain_floors[i] + 1, 1e-12);
-    if (i > 0) EXPECT_LE(floors[i], floors[i - 1]);
+    EXPECT_LE(floors[i], floors[i == 0 ? 0 : i - 1]);
   }
-  for (const SensitivityEntry& e : s.entries)
-    if (e.layer >= 0) EXPECT_GE(e.kl, floors[static_cast<size_t>(e.layer)]);
+  for (const SensitivityEntry& e : s.entries) EXPECT_GE(e.kl, e.layer < 0 ? 0 : floors[static_cast<size_t>(e.layer)]);
   const auto with = PlanSearch::create(s, config, {}, "s.json"),
              without = PlanSearch::create(plain, config, {}, "s.json");
   const int64_t middle = (with->smallest() + with->largest()) / 2;
