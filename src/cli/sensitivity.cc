@@ -105,11 +105,11 @@ class SensitivityCommand final : public Command {
     OCTAVO_TRY(positive("--depth", search_.depth, 0));
     if (!(read_gb_s_ >= 0))
       return fail({.what = "not a bandwidth", .where = "--read-gb-s", .expected = "GB/s, or 0 to measure it"});
-    if (from_.empty() && tokens_ < options_.windows.context)
-      return fail({.what = "fewer tokens than a window has",
+    if (from_.empty() && tokens_ < 2 * options_.windows.context)
+      return fail({.what = "fewer tokens than two windows have",
                    .where = "--tokens",
                    .found = fmt::format("{}", tokens_),
-                   .expected = fmt::format("at least --context {}", options_.windows.context)});
+                   .expected = fmt::format("at least twice --context {}", options_.windows.context)});
     return {};
   }
 
@@ -169,7 +169,8 @@ class SensitivityCommand final : public Command {
     std::stable_sort(rows.begin(), rows.end(),
                      [](const PlanRow& a, const PlanRow& b) { return a.point.bytes < b.point.bytes; });
     if (!output_.json) {
-      fmt::print("\nPlans, as the sum of what their tensors cost alone\n{}", plan_table(rows, read_gb_s_));
+      fmt::print("\nPlans, as the sum of what their tensors cost alone; loss: of perplexity, by KL\n{}",
+                 plan_table(rows, read_gb_s_));
       if (read_gb_s_ > 0) fmt::print("TPOT: the bytes at {:.1f} GB/s\n", read_gb_s_);
     }
     if (!plan_out_.empty()) {
@@ -183,11 +184,9 @@ class SensitivityCommand final : public Command {
     const auto json_of_point = [&](const PlanPoint& p) {
       Json shares = Json::object();
       for (const auto& [scheme, share] : p.shares) shares[scheme] = share;
-      Json out = {{"bits_per_weight", p.bits_per_weight},
-                  {"bytes", p.bytes},
-                  {"kl", p.kl},
-                  {"perplexity_change", p.perplexity_change},
-                  {"shares", std::move(shares)}};
+      Json out = {
+          {"bits_per_weight", p.bits_per_weight},     {"bytes", p.bytes},           {"kl", p.kl}, {"loss", p.loss()},
+          {"perplexity_change", p.perplexity_change}, {"shares", std::move(shares)}};
       if (read_gb_s_ > 0) out["tpot_seconds"] = static_cast<double>(p.bytes) / (read_gb_s_ * 1e9);
       return out;
     };

@@ -121,7 +121,7 @@ std::string sensitivity_summary(const Sensitivity& s) {
 std::string plan_table(const std::vector<PlanRow>& rows, double read_gb_s) {
   std::vector<std::string> header{"", "bits/w", "bytes"};
   if (read_gb_s > 0) header.emplace_back("TPOT");
-  for (const char* title : {"KL", "perplexity", "of the weights"}) header.emplace_back(title);
+  for (const char* title : {"KL", "loss", "of the weights"}) header.emplace_back(title);
   Table table(header);
   table.align_left(header.size() - 1);
   for (const PlanRow& row : rows) {
@@ -133,7 +133,7 @@ std::string plan_table(const std::vector<PlanRow>& rows, double read_gb_s) {
     for (const auto& [scheme, share] : p.shares)
       shares += fmt::format("{}{} {:.0f}%", shares.empty() ? "" : " ", scheme, 100 * share);
     cells.push_back(fmt::format("{:.4f}", p.kl));
-    cells.push_back(fmt::format("{:+.2f} %", 100 * p.perplexity_change));
+    cells.push_back(fmt::format("{:.2f} %", 100 * p.loss()));
     cells.push_back(std::move(shares));
     table.add(std::move(cells));
   }

@@ -67,6 +67,22 @@ Result<PlanBudget> parse_budget(std::string_view text) {
                .expected = "bits per weight, bytes or time per token: 5.5bpw, 90MB, 4.5ms"});
 }
 
+std::vector<double> kl_floors(const Sensitivity& s) {
+  std::vector<double> floors(static_cast<size_t>(s.model.layers), std::numeric_limits<double>::infinity());
+  for (const SensitivityEntry& entry : s.entries)
+    if (entry.layer >= 0)
+      floors[static_cast<size_t>(entry.layer)] = std::min(floors[static_cast<size_t>(entry.layer)], entry.kl);
+  for (size_t i = 1; i < floors.size(); ++i) floors[i] = std::min(floors[i], floors[i - 1]);
+  for (double& floor : floors)
+    if (std::isinf(floor)) floor = 0;  // nothing was measured so far
+  return floors;
+}
+
+// What an entry costs: after the head no rounding follows.
+double PlanSearch::excess(const SensitivityEntry& entry) const {
+  return entry.layer < 0 ? entry.kl : std::max(0.0, entry.kl - floors_[static_cast<size_t>(entry.layer)]);
+}
+
 // All modules in one unit, under each scheme that was measured of all of them.
 void PlanSearch::add_unit(const Sensitivity& s, int layer, const std::vector<const LinearModule*>& modules) {
   Unit unit{.layer = layer};
@@ -86,7 +102,7 @@ void PlanSearch::add_unit(const Sensitivity& s, int layer, const std::vector<con
         break;
       }
       option.bytes += entry->bytes;
-      option.kl += entry->kl;
+      option.kl += excess(*entry);
       option.log_change += std::log1p(entry->perplexity_change);
       base_bytes += entry->base_bytes;
     }
@@ -107,7 +123,7 @@ bool PlanSearch::add_cache(const Sensitivity& s, int layer, std::string_view rol
   for (const SensitivityEntry& entry : s.entries) {
     if (entry.layer != layer || entry.role != role) continue;
     unit.options[0].bytes = entry.base_bytes * depth;
-    unit.options.push_back({entry.scheme, entry.bytes * depth, entry.kl, std::log1p(entry.perplexity_change)});
+    unit.options.push_back({entry.scheme, entry.bytes * depth, excess(entry), std::log1p(entry.perplexity_change)});
   }
   if (unit.options.size() == 1) return false;
   units_.push_back(std::move(unit));
@@ -120,6 +136,7 @@ Result<PlanSearch> PlanSearch::create(const Sensitivity& sensitivity, const Mode
   PlanSearch search;
   search.model_ = sensitivity.model;
   search.base_ = sensitivity.base;
+  search.floors_ = kl_floors(sensitivity);
   search.modules_ = config.linear_modules();
   search.fixed_bytes_ = sensitivity.base_bytes;
   std::vector<std::string> measured;

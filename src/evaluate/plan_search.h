@@ -1,11 +1,14 @@
 // The best plan for a budget, from what each tensor costs when it alone is lowered.
 //
 // The model is additive: the KL of a plan is the sum of its tensors' (to second order the KL is a quadratic form of the
-// logits' error, and errors of different tensors are next to uncorrelated), its bytes are the sum of theirs. What is
-// searched is then a knapsack with one choice per unit, solved by dynamic programming over the bytes. A unit is what
-// other engines load in one format: q, k and v of a layer, gate and up, o, down, keys, values.
+// logits' error, and errors of different tensors are next to uncorrelated), its bytes are the sum of theirs. Of each
+// tensor's KL counts what lies above a floor: any change, however small, lets the BF16 roundings after it fall
+// otherwise; that is a divergence, but no loss, and it comes once, not once per tensor. What is searched is then a
+// knapsack with one choice per unit, solved by dynamic programming over the bytes. A unit is what other engines load in
+// one format: q, k and v of a layer, gate and up, o, down, keys, values.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -35,12 +38,19 @@ struct PlanSearchOptions {
   int64_t depth = 0;                 // tokens of context whose cache counts with the bytes; 0: the cache stays as it is
 };
 
+// The floor of each layer. It falls with the layers, since fewer roundings follow: the least KL that was measured in
+// the layer or before it. What is left of the least tensor is 0: it cannot be told from a change of nothing.
+std::vector<double> kl_floors(const Sensitivity& sensitivity);
+
 // What a plan takes and costs, by the additive model.
 struct PlanPoint {
-  int64_t bytes = 0;           // of all linear weights, and of the cache at the depth
-  double bits_per_weight = 0;  // of the layers that the search decides
-  double kl = 0, perplexity_change = 0;
-  std::vector<size_t> choice;                          // of each unit
+  double loss() const { return std::expm1(kl); }  // of perplexity, as of an entry
+
+  int64_t bytes = 0;             // of all linear weights, and of the cache at the depth
+  double bits_per_weight = 0;    // of the layers that the search decides
+  double kl = 0;                 // above the floors
+  double perplexity_change = 0;  // the tensors' own changes multiplied: the sum of their noise as well
+  std::vector<size_t> choice;    // of each unit
   std::vector<std::pair<std::string, double>> shares;  // scheme, share of those layers' weights; in the file's order
 };
 
@@ -82,12 +92,14 @@ class PlanSearch {
   PlanSearch() = default;
   void add_unit(const Sensitivity& sensitivity, int layer, const std::vector<const LinearModule*>& modules);
   bool add_cache(const Sensitivity& sensitivity, int layer, std::string_view role, int64_t depth);
+  double excess(const SensitivityEntry& entry) const;
   void solve();
   PlanPoint point(std::vector<size_t> choice) const;
   void use_what_is_left(std::vector<size_t>& choice, int64_t bytes) const;
 
   std::vector<Unit> units_;
   std::vector<std::string> schemes_;
+  std::vector<double> floors_;
   ModelShape model_;
   std::string base_;
   std::vector<LinearModule> modules_;

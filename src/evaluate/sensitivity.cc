@@ -103,6 +103,11 @@ class Measurement {
     OCTAVO_ASSIGN(base_, make_plan(config_, {.scheme = options_.base}));
     OCTAVO_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(checkpoint_.path()));
     OCTAVO_ASSIGN(windows_, cut_windows(tokenizer, config_, text, options_.windows));
+    if (windows_.count < 2)
+      return fail({.what = "one window says nothing of the error of what is measured",
+                   .found = fmt::format("{} tokens of text", windows_.tokens.size()),
+                   .expected = fmt::format("at least two windows of {} tokens", windows_.context),
+                   .remedy = "take more --tokens, a longer text, or a smaller --context"});
     out_.model = config_.shape();
     out_.base = options_.base;
     out_.tokens = windows_.count * windows_.context;

@@ -28,7 +28,7 @@ struct SensitivityOptions {
 // Numbers are those of compare() between the base's plan and the plan with the one change, bit for bit. Hidden states
 // of the base at the entry of a layer are kept: what comes before a changed layer is not run again, and of the weights
 // only the changed group is loaded anew. Errors: a scheme that is unknown, is the base's own, needs calibrated scales
-// or has no fast kernel here; a text shorter than one window; logits that are not finite (names the change).
+// or has no fast kernel here; a text shorter than two windows; logits that are not finite (names the change).
 Result<Sensitivity> measure_sensitivity(
     const std::filesystem::path& model, std::string_view text, const SensitivityOptions& options,
     const std::function<void(double done, double total, std::string_view what)>& progress = {});

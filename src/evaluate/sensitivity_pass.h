@@ -36,12 +36,11 @@ struct LayerChange {
 
 class SensitivityPass {
  public:
-  // Runs `advance` work units at a time through `progress`: a unit is a layer over a window.
   struct Options {
     Isa isa = Isa::kReference;
     int64_t memory_limit = 0;
     std::filesystem::path spill_folder;
-    std::function<void(double units)> progress;
+    std::function<void(double units)> progress;  // work done since the last call; a unit is a layer over a window
   };
   // Checkpoint, plan, windows and pool outlive the pass.
   SensitivityPass(const Checkpoint& checkpoint, const PrecisionPlan& base, const TextWindows& windows, Options options,

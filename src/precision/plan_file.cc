@@ -102,7 +102,9 @@ Result<ModelShape> read_model_shape(const Json& file, const std::filesystem::pat
        {Number{"layers", shape.layers}, Number{"hidden_size", shape.hidden_size},
         Number{"intermediate_size", shape.intermediate_size}, Number{"vocabulary", shape.vocabulary}}) {
     const auto value = model->find(number.key);
-    if (value == model->end() || !value->is_number_integer()) return wrong(number.key);
+    const bool fits = value != model->end() && value->is_number_integer() &&
+                      (!value->is_number_unsigned() || value->get<uint64_t>() <= uint64_t{INT64_MAX});
+    if (!fits) return wrong(number.key);
     number.value = value->get<int64_t>();
   }
   return shape;

@@ -308,13 +308,14 @@ class SensitivityAndPlans(Case):
     def test_a_plan_for_another_model_and_other_bad_input(self):
         run(*self.flags, "--out", self.result)
         self.search("--budget", "8bpw", "--plan-out", self.plan)
-        other = self.copy_model("other")
-        self.change_config(other, vocab_size=319)
+        other = self.folder / "other"
+        shutil.copytree(DATA / "tiny" / "qwen3_qk_norm", other)
+        shutil.copy(self.model / "tokenizer.json", other)
         for command in (["run", other, "--plan", self.plan, "--prompt", "x"], ["inspect", other, "--plan", self.plan],
                         ["quantize", other, self.folder / "o", "--plan", self.plan]):
             error = run(*command, code=1).stderr
             self.assertIn("the plan is for another model", error)
-            self.assertIn("vocabulary 320", error)
+            self.assertIn("architecture LlamaForCausalLM", error)
         self.assertFalse((self.folder / "o").exists())
         self.assertIn("another model", run("sensitivity", other, "--from", self.result, code=1).stderr)
         both = run("inspect", self.model, "--plan", self.plan, "--quantization", "fp8", code=1).stderr
@@ -327,7 +328,7 @@ class SensitivityAndPlans(Case):
                             (["--plan-out", self.plan], "--budget"), (["--text", self.text], "--from"),
                             (["--scheme", "nvfp4"], "nvfp4")):
             self.assertIn(word, self.search(*flags, code=1).stderr)
-        self.assertIn("--tokens", run(*self.flags, "--tokens", "30", code=1).stderr)
+        self.assertIn("--tokens", run("sensitivity", self.model, "--text", self.text, "--tokens", "30", code=1).stderr)
 
 
 class Calibrate(Case):

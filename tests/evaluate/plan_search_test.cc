@@ -52,7 +52,8 @@ Sensitivity sensitivity_of(const ModelConfig& config, uint64_t seed) {
 
 double kl_of(const Sensitivity& s, int layer, std::string_view role, std::string_view scheme) {
   for (const SensitivityEntry& e : s.entries)
-    if (e.layer == layer && e.role == role && e.scheme == scheme) return e.kl;
+    if (e.layer == layer && e.role == role && e.scheme == scheme)
+      return layer < 0 ? e.kl : e.kl - kl_floors(s)[static_cast<size_t>(layer)];
   return scheme == "bf16" ? 0 : NAN;
 }
 
@@ -171,6 +172,23 @@ TEST(PlanSearch, RefusesWhatItCannotDo) {
   EXPECT_FALSE(PlanSearch::create(s, config, {.depth = 5}, "s.json").has_value());
   s.entries.clear();
   EXPECT_FALSE(PlanSearch::create(s, config, {}, "s.json").has_value());
+}
+
+TEST(PlanSearch, FloorsFallWithTheLayersAndAreNotCounted) {
+  const ModelConfig config = config_of(4);
+  Sensitivity s = sensitivity_of(config, 5);
+  for (SensitivityEntry& e : s.entries) e.kl += 1;  // as if each change made another rounding of everything
+  const Sensitivity plain = sensitivity_of(config, 5);
+  const std::vector<double> floors = kl_floors(s), plain_floors = kl_floors(plain);
+  for (size_t i = 0; i < floors.size(); ++i) {
+    EXPECT_NEAR(floors[i], plain_floors[i] + 1, 1e-12);
+    EXPECT_LE(floors[i], floors[i == 0 ? 0 : i - 1]);
+  }
+  for (const SensitivityEntry& e : s.entries) EXPECT_GE(e.kl, e.layer < 0 ? 0 : floors[static_cast<size_t>(e.layer)]);
+  const auto with = PlanSearch::create(s, config, {}, "s.json"),
+             without = PlanSearch::create(plain, config, {}, "s.json");
+  const int64_t middle = (with->smallest() + with->largest()) / 2;
+  EXPECT_NEAR(with->best(middle)->kl, without->best(middle)->kl, 1e-9);
 }
 
 TEST(PlanBudget, Units) {

@@ -73,7 +73,7 @@ TEST(Sensitivity, SpilledStatesAndThreadsChangeNothing) {
   const auto held = measure_sensitivity(folder.path(), random_text(), options);
   options.memory_limit = 0;
   options.spill_folder = spill.path();
-  options.threads = 3;
+  options.threads = 2;
   const auto spilled = measure_sensitivity(folder.path(), random_text(), options);
   ASSERT_TRUE(held.has_value() && spilled.has_value());
   EXPECT_EQ(sensitivity_text(*held), sensitivity_text(*spilled));
@@ -120,6 +120,9 @@ TEST(Sensitivity, RefusesSchemesThatItCannotMeasure) {
     EXPECT_NE(result.error().what.find(what), std::string::npos) << result.error().message();
   }
   EXPECT_FALSE(measure_sensitivity(folder.path(), "short", options_of()).has_value());
+  const auto one = measure_sensitivity(folder.path(), random_text().substr(0, 299), options_of());
+  ASSERT_FALSE(one.has_value());
+  EXPECT_NE(one.error().what.find("one window"), std::string::npos);
 }
 
 TEST(SensitivityFile, ReadsWhatItWritesAndRefusesTheRest) {

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <filesystem>
+
+#include "../../fuzz/target_plan_file.h"
+#include "base/file.h"
 
 namespace octavo {
 namespace {
@@ -109,6 +112,21 @@ TEST(PlanFile, DamagedFilesAreRefusedByPlace) {
     EXPECT_NE(plan.error().message().find(c.named), std::string::npos) << plan.error().message();
     EXPECT_NE(plan.error().where.find("broken.json"), std::string::npos);
   }
+}
+
+TEST(PlanFile, EveryInputOfTheFuzzersCorpusIsReadOrRefused) {
+  int files = 0, read = 0;
+  const auto folder = std::filesystem::path(OCTAVO_TEST_DATA) / "../../fuzz/corpus/plan_file";
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    const auto text = read_text_file(file.path());
+    ASSERT_TRUE(text.has_value());
+    SCOPED_TRACE(file.path().filename().string());
+    fuzz_plan_file(std::as_bytes(std::span(*text)));
+    read += parse_plan_file(*text, "plan.json").has_value() ? 1 : 0;
+    ++files;
+  }
+  EXPECT_GT(files, 20);
+  EXPECT_GE(read, 2);
 }
 
 }  // namespace
