@@ -39,6 +39,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
                                            const std::function<void(LoadProgress)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  if (!options.plan.kv_calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(options.plan.kv_calibration));
   auto model = std::unique_ptr<Model>(new Model(std::move(checkpoint)));
   if (options.exact_plan) {
     model->plan_ = *options.exact_plan;
@@ -69,7 +70,13 @@ Result<void> Model::load_text(const std::filesystem::path& path) {
 
 KvGeometry Model::kv_geometry() const {
   KvGeometry geometry;
-  for (const KvPlan& kv : plan_.kv) geometry.layers.push_back({kv.k, kv.v});
+  for (const KvPlan& kv : plan_.kv)
+    geometry.layers.push_back({.k = kv.k,
+                               .v = kv.v,
+                               .k_wide = kv.k_options.wide_tokens,
+                               .v_wide = kv.v_options.wide_tokens,
+                               .k_rescale = kv.k_options.rescale_tokens,
+                               .v_rescale = kv.v_options.rescale_tokens});
   geometry.num_kv_heads = static_cast<int>(config().num_kv_heads);
   geometry.head_dim = static_cast<int>(config().head_dim);
   return geometry;
