@@ -10,8 +10,10 @@ namespace octavo {
 namespace {
 
 // A quantized checkpoint that says nothing of its KV cache: the cache follows the activations, as in the schemes.
-void follow_activations(PrecisionPlan& plan) {
+void follow_activations(PrecisionPlan& plan, const KvCalibration* calibration) {
   for (size_t layer = 0; layer < plan.kv.size(); ++layer) {
+    const bool said = calibration != nullptr && !calibration->layers[layer].k.empty();
+    if (said) continue;  // octavo_kv.json may keep a layer wide
     const ElementType element = plan.linear(fmt::format("model.layers.{}.self_attn.k_proj", layer)).activation.element;
     KvPlan& kv = plan.kv[layer];
     if (kv.k.scaled() || kv.v.scaled() || (element != ElementType::kE4m3 && element != ElementType::kInt8)) continue;
@@ -30,7 +32,7 @@ Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanReque
     return fail({.what = "--ignore and overrides need a scheme to apply to",
                  .where = checkpoint.path().string(),
                  .remedy = "name one with --quantization"});
-  follow_activations(plan);
+  follow_activations(plan, checkpoint.kv_calibration());
   OCTAVO_TRY(apply_kv_request(plan, request));
   return plan;
 }
