@@ -77,7 +77,7 @@ bool needs_candidate_scales(const PrecisionPlan& plan, const Part& part) {
   for (const auto& [module, linear] : plan.linears)
     if (part.activations && stored(linear.activation)) return true;
   for (const KvPlan& layer : plan.kv)
-    if ((part.k && stored(layer.k)) || (part.v && stored(layer.v))) return true;
+    if ((part.k && (stored(layer.k) || layer.k_options.temperature)) || (part.v && stored(layer.v))) return true;
   return false;
 }
 

@@ -108,8 +108,10 @@ void KvCalibrator::finish_layer(int index) {
       const ValueStatistics& seen = key ? k_seen_[h] : v_seen_[h];
       const TensorFormat& asked = key ? kv.k : kv.v;
       const TensorFormat format = scaled_format(asked);
-      const ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, estimator_);
+      ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, estimator_);
       const float range = seen.amax() > 0 ? estimate.scale * element_info(format.element).max : 0.0f;
+      // The histogram would count part of the bin that amax lies in.
+      if (range >= seen.amax() * (1 - 1e-6f)) estimate.saturated = 0;
       (key ? layer.k_range : layer.v_range).push_back(range);
       const bool stored = asked.scaled() && asked.scale_time == ScaleTime::kStored;
       if (stored && !(key && kv.k_options.channels)) worsen(key ? report_.k : report_.v, estimate, index);
