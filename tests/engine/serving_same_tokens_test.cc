@@ -130,7 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, SameTokens,
                                          Format{"llama_tied", "fp8", "fp8_e4m3:block32:wide3"},
                                          Format{"llama_untied_hd64", "bf16", "int8:channel:static:wide2:temperature"}),
                          [](const auto& instance) {
-                           std::string text = fmt::format("{}_{}_", instance.param.model, instance.param.scheme);
+                           std::string text = fmt::format("{}_{}", instance.param.model, instance.param.scheme);
+                           if (*instance.param.kv != 0) text += '_';
                            for (const char c : std::string(instance.param.kv)) text += std::isalnum(c) ? c : '_';
                            return text;
                          });

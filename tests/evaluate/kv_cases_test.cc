@@ -46,8 +46,9 @@ class KvCases : public testing::Test {
     std::ofstream calibration(folder_ / "calibration.txt");
     for (int i = 0; i < 300; ++i) calibration << "line " << i * i * 7919 << " of this text\n\n";
   }
-  std::unique_ptr<Model> load(const std::string& name, const std::string& kv) {
+  std::unique_ptr<Model> load(const std::string& name, const std::string& kv, const std::string& scheme = "") {
     ModelOptions options;
+    options.plan.scheme = scheme;
     options.plan.kv_cache_dtype = kv;
     auto model = Model::load(folder_ / name, options);
     if (!model) throw std::runtime_error(model.error().message());
@@ -79,7 +80,7 @@ TEST_F(KvCases, LargeKeyBias) {
   EXPECT_EQ(kv_name(model->plan().kv[0]), "int8:channel/int8");
   EXPECT_GE(same_top("calibrated", "int8:channel"), 0.95);
   // A scale per token is 900 / 127 for all channels there.
-  EXPECT_LT(same_top("calibrated", "int8:dynamic/bf16"), same_top("calibrated", "int8:channel"));
+  EXPECT_LT(same_top("calibrated", "int8:dynamic"), same_top("calibrated", "int8:channel"));
   const KvCalibration& values = *model->checkpoint().kv_calibration();
   for (const KvCalibration::Layer& layer : values.layers)
     for (const float scale : values.scales(0, true, row_format(ElementType::kE4m3), {}))
@@ -98,10 +99,10 @@ TEST_F(KvCases, TinyKeys) {
 TEST_F(KvCases, RepeatedTokenHasTheSameLogitsAtEveryPosition) {
   make(0, 1);
   calibrated("fp8_e4m3:static");
-  for (const char* kv : {"bf16", "fp8_e4m3:dynamic", "int8:dynamic", "fp8_e4m3:static", "fp8_e4m3:block1024",
-                         "fp8_e4m3:channel:wide4"}) {
-    const auto model = load("calibrated", kv);
-    const bool also_long = std::string_view(kv) == "fp8_e4m3:dynamic" || std::string_view(kv) == "fp8_e4m3:block1024";
+  // FP32 activations: where these are rounded, their last bits cost more than the cache.
+  for (const char* kv : {"bf16", "fp8_e4m3:dynamic", "int8:dynamic", "fp8_e4m3:static", "fp8_e4m3:channel"}) {
+    const auto model = load("calibrated", kv, "float32");
+    const bool also_long = std::string_view(kv) == "fp8_e4m3:dynamic";
     for (const int64_t n : {64, 1024, 8192}) {
       if (n == 8192 && !also_long) continue;
       PagePool pool = model->make_kv_cache(n);
