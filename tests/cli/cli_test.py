@@ -285,7 +285,7 @@ class Evaluate(Case):
         self.assertEqual([(grid["kv"], len(grid["cells"])) for grid in out["grids"]], [("bf16", 4), ("fp8_e4m3", 4)])
         table = json.loads(run("evaluate", self.model, "--kv-table", "--text", self.text, "--contexts", "64", "--windows",
                                "2", "--json").stdout)
-        self.assertEqual(len(table["rows"]), 9)
+        self.assertEqual(len(table["rows"]), 10)
         self.assertTrue(all(row["kl_mean"] > 0 and row["bytes_per_token"] < table["bf16_bytes_per_token"]
                             for row in table["rows"]))
 
@@ -296,13 +296,13 @@ class Evaluate(Case):
         self.assertIn("--kv", run(*command, "--refit-temperature", code=1).stderr)
         self.assertIn("'chanel'", run(*command, "--kv", "int8:chanel", code=1).stderr)
         summary = json.loads(run(*command, "--kv", "int8:channel", "--refit-temperature", "--json").stdout)
-        self.assertEqual(len(summary["kv"]["temperatures"]), 2)
+        self.assertEqual(len(summary["kv"]["temperatures"]), 3)
         plan = json.loads(run("inspect", out, "--json").stdout)
         self.assertEqual({layer["k_dtype"] for layer in plan["kv"]}, {"int8:channel:temperature"})
         table = json.loads(run("evaluate", out, "--kv-table", "--text", self.text, "--contexts", "64", "--windows", "2",
                                "--json").stdout)
         rows = {row["kv"]: row for row in table["rows"]}
-        self.assertEqual(len(rows), 19)
+        self.assertEqual(len(rows), 20)
         self.assertGreater(rows["fp8_e4m3:block1024"]["bytes_per_token"], rows["fp8_e4m3:static"]["bytes_per_token"])
         self.assertTrue(all(row["kl_mean"] > 0 for row in table["rows"]))
         # A model without values, and values of another model.
