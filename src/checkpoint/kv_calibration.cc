@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/kv_calibration_parser.h"
 #include "formats/tensor.h"
 
 namespace octavo {
@@ -142,13 +143,17 @@ KvCalibration::Channels KvCalibration::channels(size_t index, const TensorFormat
 
 Result<KvCalibration> read_kv_calibration(const std::filesystem::path& path, const ModelConfig& config) {
   OCTAVO_ASSIGN(const std::string text, read_text_file(path, kMostBytes));
-  OCTAVO_ASSIGN(const Json json, parse_json(text, path.string()));
-  const Object file(json, path.string());
+  return parse_kv_calibration(text, path.string(), config);
+}
+
+Result<KvCalibration> parse_kv_calibration(std::string_view text, const std::string& where, const ModelConfig& config) {
+  OCTAVO_ASSIGN(const Json json, parse_json(text, where));
+  const Object file(json, where);
   OCTAVO_ASSIGN(const int64_t version, file.integer("octavo_kv"));
   if (version != kVersion)
     return fail(file.error("octavo_kv", fmt::format("version {}", version), fmt::format("version {}", kVersion)));
   OCTAVO_ASSIGN(const Json* model, file.get("model"));
-  OCTAVO_TRY(check_model(file, *model, path.string(), config));
+  OCTAVO_TRY(check_model(file, *model, where, config));
   KvCalibration calibration;
   OCTAVO_ASSIGN(calibration.kv_cache, file.text("kv_cache"));
   OCTAVO_ASSIGN(calibration.estimator, file.text("estimator"));
@@ -158,7 +163,7 @@ Result<KvCalibration> read_kv_calibration(const std::filesystem::path& path, con
     return fail(file.error("layers", layers->is_array() ? fmt::format("{} layers", layers->size()) : layers->dump(),
                            fmt::format("a list of {} layers", config.num_layers)));
   for (size_t i = 0; i < layers->size(); ++i) {
-    const Object object((*layers)[i], fmt::format("{}, layer {}", path.string(), i));
+    const Object object((*layers)[i], fmt::format("{}, layer {}", where, i));
     OCTAVO_ASSIGN(KvCalibration::Layer layer, read_layer(object, config));
     calibration.layers.push_back(std::move(layer));
   }
