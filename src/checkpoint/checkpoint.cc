@@ -24,6 +24,7 @@ struct Checkpoint::State {
   GenerationConfig generation;
   std::unique_ptr<TensorReader> tensors;
   StoredQuantization quantization;
+  std::optional<KvCalibration> kv_calibration;
   std::map<std::string, LinearModule, std::less<>> modules;
 
   // What the const look-ups record; several loading threads may ask at once.
@@ -121,6 +122,9 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
   OCTAVO_TRY(check_head(path, state.config, *state.tensors, state.notes));
   OCTAVO_ASSIGN(state.quantization, read_quantization(config_json, state.config, *state.tensors));
   if (state.gguf) state.quantization.dialect = "gguf";
+  const std::filesystem::path calibration = path / kKvCalibrationName;
+  if (!state.gguf && std::filesystem::exists(calibration, ignored))
+    OCTAVO_TRY(checkpoint.use_kv_calibration(calibration));
   return checkpoint;
 }
 
@@ -160,6 +164,31 @@ Result<StoredLinear> Checkpoint::linear(std::string_view module) const {
 Result<KvScales> Checkpoint::kv_scales(int layer) const {
   const std::lock_guard lock(state_->mutex);
   return read_kv_scales(layer, state_->quantization, state_->config, *state_->tensors, state_->used, state_->notes);
+}
+
+const KvCalibration* Checkpoint::kv_calibration() const {
+  return state_->kv_calibration ? &*state_->kv_calibration : nullptr;
+}
+
+Result<void> Checkpoint::use_kv_calibration(const std::filesystem::path& path) {
+  OCTAVO_ASSIGN(KvCalibration calibration, read_kv_calibration(path, state_->config));
+  for (size_t i = 0; i < calibration.layers.size(); ++i) {
+    const KvCalibration::Layer& layer = calibration.layers[i];
+    KvPlan& kv = state_->quantization.plan.kv[i];
+    if (!layer.k.empty()) {
+      OCTAVO_ASSIGN(const KvSide side, parse_kv_side(layer.k, KvPart::kK));
+      kv.k = side.format, kv.k_options = side.options;
+    }
+    if (!layer.v.empty()) {
+      OCTAVO_ASSIGN(const KvSide side, parse_kv_side(layer.v, KvPart::kV));
+      kv.v = side.format, kv.v_options = side.options;
+    }
+    if (!layer.k.empty() || !layer.v.empty()) kv.reason = path.filename().string();
+  }
+  state_->notes.push_back(fmt::format("KV calibration: {}, {} tokens, {}", path.filename().string(), calibration.tokens,
+                                      calibration.kv_cache.empty() ? "values only" : calibration.kv_cache));
+  state_->kv_calibration = std::move(calibration);
+  return {};
 }
 
 Result<const TensorEntry*> Checkpoint::entry(std::string_view name, const Shape& shape) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/kv_calibration.h"
 #include "checkpoint/model_config.h"
 #include "formats/tensor.h"
 #include "precision/plan.h"
@@ -88,6 +89,10 @@ class Checkpoint {
   // embedding.
   Result<StoredLinear> linear(std::string_view module) const;
   Result<KvScales> kv_scales(int layer) const;
+  // octavo_kv.json of the folder, or the file that was given instead; null where there is none.
+  const KvCalibration* kv_calibration() const;
+  // Takes another file, as if it lay in the folder: the stored plan's KV cache becomes what it asks for.
+  Result<void> use_kv_calibration(const std::filesystem::path& path);
   // A vector or matrix kept wide (norms, embedding), as FP32. Checks the shape.
   Result<std::vector<float>> wide(std::string_view name, const Shape& shape) const;
   // The entry of a tensor that will be used as it is (embedding), checked for its shape.

@@ -11,12 +11,13 @@
 namespace octavo {
 namespace {
 
-constexpr std::string_view kAllFormats =
-    "fp8_e4m3,fp8_e5m2,int8,fp8_e4m3/bf16,bf16/fp8_e4m3,int8/bf16,bf16/int8,int8/fp8_e4m3";
-
 Result<KvTableOptions> options_of(const EvaluateFlags& flags, const ModelSpec& spec) {
   KvTableOptions options{.windows = flags.windows.windows};
-  for (const std::string& name : split_list(flags.kv_dtypes.empty() ? std::string(kAllFormats) : flags.kv_dtypes)) {
+  OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(spec.path));
+  const std::string& calibration = spec.options.plan.kv_calibration;
+  if (!calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(calibration));
+  if (flags.kv_dtypes.empty()) options.choices = kv_choices(checkpoint);
+  for (const std::string& name : split_list(flags.kv_dtypes)) {
     OCTAVO_ASSIGN(KvChoice choice, parse_kv_choice(name));
     options.choices.push_back(std::move(choice));
   }
@@ -24,7 +25,6 @@ Result<KvTableOptions> options_of(const EvaluateFlags& flags, const ModelSpec& s
     OCTAVO_ASSIGN(options.contexts, parse_numbers(flags.contexts, "--contexts"));
     return options;
   }
-  OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(spec.path));
   const int64_t full = checkpoint.config().context_length();
   for (const int64_t context : {int64_t{1024}, int64_t{4096}, full})
     if (context <= full && (options.contexts.empty() || context > options.contexts.back()))
@@ -55,8 +55,7 @@ void print(const std::vector<KvTableRow>& rows, double wide_bytes) {
 Json json_of(const std::vector<KvTableRow>& rows, double wide_bytes) {
   Json list = Json::array();
   for (const KvTableRow& row : rows)
-    list.push_back({{"k", row.choice.k},
-                    {"v", row.choice.v},
+    list.push_back({{"kv", row.choice.name()},
                     {"context", row.context},
                     {"bytes_per_token", row.bytes_per_token},
                     {"perplexity", row.result.candidate_perplexity},

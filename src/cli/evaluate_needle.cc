@@ -71,7 +71,7 @@ Result<void> evaluate_needle(const EvaluateFlags& flags) {
     }
     OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(spec.path, model_options));
     const KvPlan& kv = model->plan().kv.front();
-    Grid grid{.kv = name.empty() ? fmt::format("{}, {}", kv.k.describe(), kv.v.describe()) : name};
+    Grid grid{.kv = name.empty() ? kv_name(kv) : name};
     Progress progress(fmt::format("needle {}", name), flags.output.json);
     OCTAVO_ASSIGN(grid.cells, needle_grid(*model, text, options, [&](int64_t done, int64_t total) {
                     progress.update(static_cast<double>(done), static_cast<double>(total));

@@ -7,6 +7,7 @@
 #include "cli/terminal.h"
 #include "engine/sequence.h"
 #include "models/dataflow.h"
+#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -38,6 +39,24 @@ std::vector<PlanLine> plan_lines(const ModelConfig& config, const PrecisionPlan&
   return lines;
 }
 
+// Consecutive layers with the same KV cache, as one line.
+struct KvLine {
+  std::string layers, k, v, reason;
+};
+
+std::vector<KvLine> kv_lines(const PrecisionPlan& plan) {
+  std::vector<KvLine> lines;
+  for (size_t first = 0, next = 0; first < plan.kv.size(); first = next) {
+    const KvPlan& kv = plan.kv[first];
+    while (next < plan.kv.size() && plan.kv[next] == kv) ++next;
+    const size_t count = next - first;
+    const bool all = count == plan.kv.size();
+    lines.push_back({all ? std::to_string(count) : fmt::format("{} (layers {}-{})", count, first, next - 1),
+                     "K " + describe_kv(kv.k, kv.k_options), "V " + describe_kv(kv.v, kv.v_options), kv.reason});
+  }
+  return lines;
+}
+
 class InspectCommand final : public Command {
  public:
   std::string_view name() const override { return "inspect"; }
@@ -56,8 +75,9 @@ class InspectCommand final : public Command {
   }
 
   Result<void> run() override {
-    OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model_.model));
+    OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(model_.model));
     OCTAVO_ASSIGN(const PlanRequest request, model_.request());
+    if (!request.kv_calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(request.kv_calibration));
     OCTAVO_ASSIGN(const PrecisionPlan plan, resolve_plan(checkpoint, request));
     ModelOptions machine;
     OCTAVO_TRY(model_.machine.apply(machine));
@@ -85,8 +105,7 @@ class InspectCommand final : public Command {
     for (const size_t column : {2, 3, 4}) table.align_left(column);
     for (const PlanLine& line : plan_lines(c, plan))
       table.add({line.role, std::to_string(line.count), line.weight, line.activation, line.reason});
-    table.add({"KV cache", std::to_string(plan.kv.size()), "K " + plan.kv[0].k.describe(),
-               "V " + plan.kv[0].v.describe(), plan.kv[0].reason});
+    for (const KvLine& line : kv_lines(plan)) table.add({"KV cache", line.layers, line.k, line.v, line.reason});
     fmt::print("{}", table.text());
     for (const std::string& note : plan.notes) fmt::print("note: {}\n", note);
     for (const std::string& note : checkpoint.notes()) fmt::print("note: {}\n", note);
@@ -206,7 +225,11 @@ class InspectCommand final : public Command {
                              {"activation", l.activation},
                              {"reason", l.reason}});
     for (const KvPlan& kv : plan.kv)
-      out["kv"].push_back({{"k", kv.k.describe()}, {"v", kv.v.describe()}, {"reason", kv.reason}});
+      out["kv"].push_back({{"k", describe_kv(kv.k, kv.k_options)},
+                           {"v", describe_kv(kv.v, kv.v_options)},
+                           {"k_dtype", kv_side_name(kv.k, kv.k_options)},
+                           {"v_dtype", kv_side_name(kv.v, kv.v_options)},
+                           {"reason", kv.reason}});
     out["notes"] = plan.notes;
     for (const std::string& note : checkpoint.notes()) out["notes"].push_back(note);
     out["memory"] = {{"weight_bytes", memory.weight_bytes + memory.norm_bytes},

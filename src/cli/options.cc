@@ -1,6 +1,9 @@
 #include "cli/options.h"
 
+#include <fmt/format.h>
+
 #include "cli/terminal.h"
+#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -38,9 +41,10 @@ void ModelFlags::declare(Flags& flags, std::string_view argument, std::string_vi
   flags.group("Precision");
   flags.option("quantization", plan.scheme, "Scheme: " + scheme_names() + " (default: what the checkpoint says)");
   flags.option("plan", plan_file, "A plan file instead of a scheme: the format of every layer (octavo sensitivity)");
-  flags.option("kv-cache-dtype", plan.kv_cache_dtype, "KV cache: auto, bf16, fp8_e4m3, fp8_e5m2, int8");
+  flags.option("kv-cache-dtype", plan.kv_cache_dtype, fmt::format("KV cache: {}", kv_spelling()));
   flags.option("k-dtype", plan.k_dtype, "Keys alone");
   flags.option("v-dtype", plan.v_dtype, "Values alone");
+  flags.option("kv-calibration", plan.kv_calibration, "An octavo_kv.json instead of the one in the model's folder");
   flags.option("ignore", plan.ignore,
                "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
   flags.option("override", overrides, "RULE=SCHEME: another scheme for these modules; may be repeated");

@@ -22,7 +22,7 @@ struct MachineOptions {
   Result<void> apply(ModelOptions& options) const;
 };
 
-// MODEL, --quantization, --plan, --kv-cache-dtype, --k-dtype, --v-dtype, --ignore, --override
+// MODEL, --quantization, --plan, --kv-cache-dtype, --k-dtype, --v-dtype, --kv-calibration, --ignore, --override
 struct ModelFlags {
   std::string model;
   MachineOptions machine;

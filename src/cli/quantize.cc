@@ -1,12 +1,14 @@
 // octavo quantize: a checkpoint in eight bits, that Octavo and other engines load.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "precision/kv_format.h"
 #include "quantize/dry_run.h"
 #include "quantize/quantize_checkpoint.h"
 
@@ -44,6 +46,9 @@ class QuantizeCommand final : public Command {
                  "--calibrate, drift is checked); or a calibration.npz");
     flags.option("estimator", estimator_,
                  "Static activation scales: amax, mse, percentile[:QUANTILE[:CLIP]], margin[:SHARE]");
+    flags.option("kv", kv_.kv, fmt::format("The KV cache of the new model, calibrated: {}", kv_spelling()));
+    flags.flag("refit-temperature", kv_.refit_temperature,
+               "With --kv: a factor on each layer's queries, so that attention keeps the entropy of a BF16 cache");
     flags.flag("act-order", calibration_.gptq.act_order, "GPTQ: columns with large activations first");
     flags.option("damping", calibration_.gptq.damping, "GPTQ: share of the Hessian's mean diagonal added to it");
     flags.flag("wide-activations", wide_activations_,
@@ -111,6 +116,11 @@ class QuantizeCommand final : public Command {
                    .expected = "nearest or gptq"});
     OCTAVO_ASSIGN(calibration_.estimator, parse_estimator(estimator_));
     options_.estimator = calibration_.estimator;
+    if (!kv_.kv.empty()) options_.kv = kv_;
+    if (kv_.kv.empty() && kv_.refit_temperature)
+      return fail({.what = "a query temperature without a KV cache to fit it to",
+                   .where = "--refit-temperature",
+                   .remedy = "name the cache with --kv, for example --kv fp8_e4m3:static"});
     if (calibrate_.empty()) {
       if (rounding_ == "gptq")
         return fail({.what = "GPTQ needs calibration text",
@@ -169,10 +179,45 @@ class QuantizeCommand final : public Command {
                human_bytes(static_cast<double>(s.bytes_after)),
                100.0 * static_cast<double>(s.bytes_after) / static_cast<double>(s.bytes_before), human_seconds(seconds),
                human_bytes(static_cast<double>(s.bytes_before) / seconds));
-    fmt::print("  relative RMS error: mean {:.2f} %, worst {:.2f} % ({})\n", 100 * s.mean_error, 100 * s.worst_error,
-               s.worst_tensor);
+    if (!s.quantized.empty())
+      fmt::print("  relative RMS error: mean {:.2f} %, worst {:.2f} % ({})\n", 100 * s.mean_error, 100 * s.worst_error,
+                 s.worst_tensor);
     print_calibration(s);
+    if (s.kv) print_kv(*s.kv);
     for (const std::string& note : s.notes) fmt::print("  note: {}\n", note);
+  }
+
+  void print_kv(const KvReport& kv) const {
+    fmt::print("  KV cache {}: values from {} tokens in octavo_kv.json\n", kv.kv, kv.tokens);
+    for (const auto& [name, side] : {std::pair("K", kv.k), std::pair("V", kv.v)})
+      if (side)
+        fmt::print("  {}: at worst {:.4f} % of the values saturate (layer {}), {:.4f} % round to zero\n", name,
+                   100 * side->saturated, side->layer, 100 * side->underflowed);
+    if (kv.entropies.empty()) return;
+    float low = kv.entropies[0].temperature, high = low;
+    double bf16 = 0, lowered = 0;
+    for (const KvReport::Entropy& e : kv.entropies) {
+      low = std::min(low, e.temperature);
+      high = std::max(high, e.temperature);
+      bf16 += e.bf16 / static_cast<double>(kv.entropies.size());
+      lowered += e.lowered / static_cast<double>(kv.entropies.size());
+    }
+    fmt::print(
+        "  attention entropy: {:.5f} with a BF16 cache, {:.5f} with this one; query temperature {:.5f} to {:.5f}\n",
+        bf16, lowered, low, high);
+  }
+
+  static Json kv_json(const QuantizeSummary& s) {
+    if (!s.kv) return nullptr;
+    Json out = {{"kv_cache", s.kv->kv}, {"tokens", s.kv->tokens}, {"temperatures", Json::array()}};
+    for (const auto& [name, side] : {std::pair("k", s.kv->k), std::pair("v", s.kv->v)})
+      out[name] = !side ? Json(nullptr)
+                        : Json{{"saturated", side->saturated},
+                               {"saturated_layer", side->layer},
+                               {"underflowed", side->underflowed}};
+    for (const KvReport::Entropy& e : s.kv->entropies)
+      out["temperatures"].push_back({{"entropy_bf16", e.bf16}, {"entropy", e.lowered}, {"temperature", e.temperature}});
+    return out;
   }
 
   void print_calibration(const QuantizeSummary& s) const {
@@ -223,6 +268,7 @@ class QuantizeCommand final : public Command {
                       {"seconds", seconds},
                       {"notes", s.notes},
                       {"calibration", {{"files", files}, {"coverage", coverage}}},
+                      {"kv", kv_json(s)},
                       {"tensors", tensors}};
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
   }
@@ -230,6 +276,7 @@ class QuantizeCommand final : public Command {
   std::string model_, out_;
   QuantizeOptions options_;
   CalibrateOptions calibration_;
+  KvCalibrateOptions kv_;
   std::string plan_, calibrate_, rounding_, scales_from_, estimator_ = "amax";
   bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;

@@ -10,8 +10,10 @@ namespace octavo {
 namespace {
 
 // A quantized checkpoint that says nothing of its KV cache: the cache follows the activations, as in the schemes.
-void follow_activations(PrecisionPlan& plan) {
+void follow_activations(PrecisionPlan& plan, const KvCalibration* calibration) {
   for (size_t layer = 0; layer < plan.kv.size(); ++layer) {
+    const bool said = calibration != nullptr && !calibration->layers[layer].k.empty();
+    if (said) continue;  // octavo_kv.json may keep a layer wide
     const ElementType element = plan.linear(fmt::format("model.layers.{}.self_attn.k_proj", layer)).activation.element;
     KvPlan& kv = plan.kv[layer];
     if (kv.k.scaled() || kv.v.scaled() || (element != ElementType::kE4m3 && element != ElementType::kInt8)) continue;
@@ -30,7 +32,7 @@ Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanReque
     return fail({.what = "--ignore and overrides need a scheme to apply to",
                  .where = checkpoint.path().string(),
                  .remedy = "name one with --quantization"});
-  follow_activations(plan);
+  follow_activations(plan, checkpoint.kv_calibration());
   OCTAVO_TRY(apply_kv_request(plan, request));
   return plan;
 }
@@ -39,6 +41,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
                                            const std::function<void(LoadProgress)>& progress) {
   const auto start = std::chrono::steady_clock::now();
   OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  if (!options.plan.kv_calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(options.plan.kv_calibration));
   auto model = std::unique_ptr<Model>(new Model(std::move(checkpoint)));
   if (options.exact_plan) {
     model->plan_ = *options.exact_plan;
@@ -69,7 +72,13 @@ Result<void> Model::load_text(const std::filesystem::path& path) {
 
 KvGeometry Model::kv_geometry() const {
   KvGeometry geometry;
-  for (const KvPlan& kv : plan_.kv) geometry.layers.push_back({kv.k, kv.v});
+  for (const KvPlan& kv : plan_.kv)
+    geometry.layers.push_back({.k = kv.k,
+                               .v = kv.v,
+                               .k_wide = kv.k_options.wide_tokens,
+                               .v_wide = kv.v_options.wide_tokens,
+                               .k_rescale = kv.k_options.rescale_tokens,
+                               .v_rescale = kv.v_options.rescale_tokens});
   geometry.num_kv_heads = static_cast<int>(config().num_kv_heads);
   geometry.head_dim = static_cast<int>(config().head_dim);
   return geometry;

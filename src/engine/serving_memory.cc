@@ -44,7 +44,9 @@ int64_t available_memory() {
 }
 
 Result<int64_t> plan_kv_cache_tokens(const Model& model, const ServingOptions& options) {
-  const int64_t page = static_cast<int64_t>(model.kv_geometry().page_bytes());
+  const KvGeometry geometry = model.kv_geometry();
+  // Every page may become the first of a text, which has its wide tokens beside it.
+  const int64_t page = static_cast<int64_t>(geometry.page_bytes() + geometry.wide_bytes());
   const int64_t context = (model.config().context_length() + kPageTokens - 1) / kPageTokens;
   constexpr int64_t kMostPages = std::numeric_limits<int32_t>::max();
   const int64_t available = available_memory();

@@ -7,6 +7,7 @@
 #include "evaluate/item_log.h"
 #include "evaluate/tasks/fields.h"
 #include "evaluate/tasks/task.h"
+#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -102,14 +103,10 @@ Result<std::vector<Json>> write_answers(Model& model, const std::vector<AnswerPr
   for (const AnswerPrompt& prompt : prompts)
     requests.push_back({.prompt = prompt.tokens, .max_tokens = max_tokens, .num_logprobs = 0});
   std::vector<Json> lines(prompts.size() + 1);
-  lines[0] = {
-      {"octavo", "answers"},
-      {"prompts", prompts_hash(prompts)},
-      {"max_tokens", max_tokens},
-      {"model", model.checkpoint().path().string()},
-      {"scheme", model.plan().scheme},
-      {"kv", model.plan().kv.empty() ? "" : model.plan().kv[0].k.describe() + ", " + model.plan().kv[0].v.describe()},
-      {"isa", isa_name(model.isa())}};
+  lines[0] = {{"octavo", "answers"},           {"prompts", prompts_hash(prompts)},
+              {"max_tokens", max_tokens},      {"model", model.checkpoint().path().string()},
+              {"scheme", model.plan().scheme}, {"kv", model.plan().kv.empty() ? "" : kv_name(model.plan().kv[0])},
+              {"isa", isa_name(model.isa())}};
   int64_t done = 0;
   OCTAVO_TRY(answer_prompts(model, std::move(requests), [&](size_t i, const GeneratedAnswer& answer) -> Result<void> {
     lines[i + 1] = answer_record(prompts[i], answer);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "kernels/linear.h"
+#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -29,8 +30,9 @@ PrecisionPlan mix(const PrecisionPlan& base, const PrecisionPlan& candidate, con
     if (part.activations) linear.activation = lowered.activation;
   }
   for (size_t i = 0; i < plan.kv.size(); ++i) {
-    if (part.k) plan.kv[i].k = candidate.kv[i].k;
-    if (part.v) plan.kv[i].v = candidate.kv[i].v;
+    KvPlan& kv = plan.kv[i];
+    if (part.k) kv.k = candidate.kv[i].k, kv.k_options = candidate.kv[i].k_options;
+    if (part.v) kv.v = candidate.kv[i].v, kv.v_options = candidate.kv[i].v_options;
   }
   return plan;
 }
@@ -40,8 +42,9 @@ bool same_formats(const PrecisionPlan& a, const PrecisionPlan& b) {
     const LinearPlan& other = b.linear(module);
     if (linear.weight != other.weight || linear.activation != other.activation) return false;
   }
-  return std::equal(a.kv.begin(), a.kv.end(), b.kv.begin(), b.kv.end(),
-                    [](const KvPlan& x, const KvPlan& y) { return x.k == y.k && x.v == y.v; });
+  return std::equal(a.kv.begin(), a.kv.end(), b.kv.begin(), b.kv.end(), [](const KvPlan& x, const KvPlan& y) {
+    return x.k == y.k && x.v == y.v && x.k_options == y.k_options && x.v_options == y.v_options;
+  });
 }
 
 // What `plan` changes of `base` in a part: "fp8_e4m3 per row", or several, in order of their names.
@@ -53,8 +56,11 @@ std::string describe(const PrecisionPlan& base, const PrecisionPlan& plan, const
     if (part.activations && linear.activation != before.activation) activations.insert(linear.activation.describe());
   }
   for (size_t i = 0; i < plan.kv.size(); ++i) {
-    if (part.k && plan.kv[i].k != base.kv[i].k) kv.insert("K " + plan.kv[i].k.describe());
-    if (part.v && plan.kv[i].v != base.kv[i].v) kv.insert("V " + plan.kv[i].v.describe());
+    const KvPlan &before = base.kv[i], &after = plan.kv[i];
+    if (part.k && (after.k != before.k || after.k_options != before.k_options))
+      kv.insert("K " + describe_kv(after.k, after.k_options));
+    if (part.v && (after.v != before.v || after.v_options != before.v_options))
+      kv.insert("V " + describe_kv(after.v, after.v_options));
   }
   std::string text;
   for (const auto* formats : {&weights, &activations, &kv})
@@ -71,7 +77,7 @@ bool needs_candidate_scales(const PrecisionPlan& plan, const Part& part) {
   for (const auto& [module, linear] : plan.linears)
     if (part.activations && stored(linear.activation)) return true;
   for (const KvPlan& layer : plan.kv)
-    if ((part.k && stored(layer.k)) || (part.v && stored(layer.v))) return true;
+    if ((part.k && (stored(layer.k) || layer.k_options.temperature)) || (part.v && stored(layer.v))) return true;
   return false;
 }
 

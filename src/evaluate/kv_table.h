@@ -10,14 +10,17 @@
 
 namespace octavo {
 
-// "fp8_e4m3": keys and values; "fp8_e4m3/bf16": keys, values.
+// "fp8_e4m3:static": keys and values, as precision/kv_format.h spells them; "fp8_e4m3/bf16": keys, values.
 struct KvChoice {
-  std::string k, v;
-  std::string name() const { return k == v ? k : k + "/" + v; }
+  std::string both, k, v;  // both, or k and v
+  std::string name() const { return both.empty() ? k + "/" + v : both; }
 };
 Result<KvChoice> parse_kv_choice(std::string_view text);
 // `request` with this KV cache.
 PlanRequest with_kv(PlanRequest request, const KvChoice& choice);
+
+// Every format and option that this checkpoint has the values for.
+std::vector<KvChoice> kv_choices(const Checkpoint& checkpoint);
 
 struct KvTableOptions {
   std::vector<KvChoice> choices;
@@ -28,8 +31,8 @@ struct KvTableOptions {
 struct KvTableRow {
   KvChoice choice;
   int64_t context = 0;
-  double bytes_per_token = 0;
-  CompareResult result;  // against the same weights and activations with a BF16 cache
+  double bytes_per_token = 0;  // of a text of this length
+  CompareResult result;        // against the same weights and activations with a BF16 cache
 };
 
 Result<std::vector<KvTableRow>> kv_table(

@@ -8,6 +8,7 @@
 #include "evaluate/perplexity.h"
 #include "evaluate/score.h"
 #include "evaluate/tasks/judge.h"
+#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -250,7 +251,8 @@ Json task_identity(const Model& model, const Task& task, const TaskOptions& opti
   std::vector<std::string> formats;
   for (const auto& [module, linear] : model.plan().linears)
     formats.push_back(fmt::format("{} {} {}", module, linear.weight.describe(), linear.activation.describe()));
-  for (const KvPlan& kv : model.plan().kv) formats.push_back(fmt::format("{} {}", kv.k.describe(), kv.v.describe()));
+  for (const KvPlan& kv : model.plan().kv)
+    formats.push_back(kv_side_name(kv.k, kv.k_options) + " " + kv_side_name(kv.v, kv.v_options));
   return {{"octavo", "finished items"},
           {"model", model.checkpoint().path().string()},
           {"task", task.name},

@@ -5,6 +5,7 @@
 //   K  ceil(head_dim / 2) lines; line i = 32 tokens x dims (2i, 2i+1)
 //   V  16 x ceil(head_dim / 32) lines; line t x ceil(head_dim / 32) + p = dims 32p..32p+31 x tokens (2t, 2t+1)
 //   then FP32 scales: K [32], V [32] (1 where the format has none)
+//   then, where the cache is rescaled, the largest magnitudes: K [32], V [32]
 // Where an element sits in a line: panel_offset().
 #pragma once
 
@@ -44,6 +45,7 @@ inline constexpr int8_t kv_int8_value(uint8_t code) {
 struct KvPageLayout {
   ElementType k, v;
   int head_dim = 0;
+  bool magnitudes = false;  // the page holds each token's largest magnitude of k and of v
 
   size_t k_line() const { return 64 * static_cast<size_t>(element_bits(k)) / 8; }
   size_t v_line() const { return 64 * static_cast<size_t>(element_bits(v)) / 8; }
@@ -53,7 +55,9 @@ struct KvPageLayout {
   size_t v_bytes() const { return 16 * static_cast<size_t>(v_panels()) * v_line(); }
   size_t k_scales_offset() const { return v_offset() + v_bytes(); }
   size_t v_scales_offset() const { return k_scales_offset() + kPageTokens * sizeof(float); }
-  size_t page_bytes() const { return v_scales_offset() + kPageTokens * sizeof(float); }
+  size_t k_magnitudes_offset() const { return v_scales_offset() + kPageTokens * sizeof(float); }
+  size_t v_magnitudes_offset() const { return k_magnitudes_offset() + kPageTokens * sizeof(float); }
+  size_t page_bytes() const { return k_magnitudes_offset() + (magnitudes ? 2 * kPageTokens * sizeof(float) : 0); }
 };
 
 // The pages of one layer. Pages are numbered through the whole cache; consecutive pages of one head inside an extent
@@ -69,6 +73,27 @@ struct PagedKvLayer {
   // Stored scales of the checkpoint, [num_kv_heads] each, or null: computed when a token is written.
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
+  // Rescaling (0: none): tokens [r b, r (b + 1)) of a text share a scale per head. The first one is the stored one, the
+  // next ones come from the largest magnitude of the r tokens before (kernels/kv_write.h).
+  int k_rescale = 0, v_rescale = 0;
+  // What the cache holds of a key is (k - k_zeros) x k_inverses, and a query is multiplied by q_factors before it meets
+  // one: [num_kv_heads][head_dim] each, or null. A zero point adds the same to every score of a query, so the softmax
+  // does not see it.
+  const float* q_factors = nullptr;
+  const float* k_zeros = nullptr;
+  const float* k_inverses = nullptr;
+  // Tokens at positions below k_wide (v_wide) are read from here, in BF16 and without scale, not from their page:
+  // [page of position 0][head] of K [k_wide][head_dim], V [v_wide][head_dim].
+  int k_wide = 0, v_wide = 0;
+  std::byte* wide_base = nullptr;
+
+  bool has_wide() const { return k_wide > 0 || v_wide > 0; }
+  size_t wide_bytes() const { return static_cast<size_t>(k_wide + v_wide) * static_cast<size_t>(layout.head_dim) * 2; }
+  std::byte* wide_tokens(int32_t first_page, int head) const {
+    return wide_base +
+           (static_cast<size_t>(first_page) * static_cast<size_t>(num_kv_heads) + static_cast<size_t>(head)) *
+               wide_bytes();
+  }
 
   std::byte* page(int32_t page_id, int head) const {
     const size_t extent = static_cast<size_t>(page_id) / static_cast<size_t>(pages_per_extent);

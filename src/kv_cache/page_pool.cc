@@ -11,7 +11,10 @@ namespace {
 constexpr size_t kExtentBytes = size_t{128} << 10;
 
 KvPageLayout page_layout(const KvLayerFormat& format, int head_dim) {
-  return {.k = format.k.element, .v = format.v.element, .head_dim = head_dim};
+  return {.k = format.k.element,
+          .v = format.v.element,
+          .head_dim = head_dim,
+          .magnitudes = format.k_rescale > 0 || format.v_rescale > 0};
 }
 }  // namespace
 
@@ -20,6 +23,12 @@ size_t KvGeometry::page_bytes() const {
   for (const KvLayerFormat& format : layers)
     bytes += page_layout(format, head_dim).page_bytes() * static_cast<size_t>(num_kv_heads);
   return bytes;
+}
+
+size_t KvGeometry::wide_bytes() const {
+  size_t tokens = 0;
+  for (const KvLayerFormat& format : layers) tokens += static_cast<size_t>(format.k_wide + format.v_wide);
+  return tokens * static_cast<size_t>(num_kv_heads) * static_cast<size_t>(head_dim) * 2;
 }
 
 PagePool::PagePool(KvGeometry geometry, int32_t num_pages)
@@ -35,7 +44,8 @@ PagePool::PagePool(KvGeometry geometry, int32_t num_pages)
   const size_t extents = (static_cast<size_t>(num_pages) + per_extent - 1) / per_extent;
   const size_t extent_stride = geometry_.page_bytes() * per_extent;
   memory_ = AlignedBytes(extents * extent_stride);
-  size_t offset = 0;
+  wide_memory_ = AlignedBytes(geometry_.wide_bytes() * static_cast<size_t>(num_pages));
+  size_t offset = 0, wide_offset = 0;
   for (const KvLayerFormat& format : geometry_.layers) {
     PagedKvLayer layer{.k_format = format.k, .v_format = format.v, .layout = page_layout(format, geometry_.head_dim)};
     layer.num_kv_heads = geometry_.num_kv_heads;
@@ -43,6 +53,12 @@ PagePool::PagePool(KvGeometry geometry, int32_t num_pages)
     layer.extent_stride = extent_stride;
     layer.head_stride = layer.layout.page_bytes() * per_extent;
     layer.pages_per_extent = pages_per_extent_;
+    layer.k_rescale = format.k_rescale;
+    layer.v_rescale = format.v_rescale;
+    layer.k_wide = format.k_wide;
+    layer.v_wide = format.v_wide;
+    if (layer.has_wide()) layer.wide_base = wide_memory_.data() + wide_offset;
+    wide_offset += layer.wide_bytes() * heads * static_cast<size_t>(num_pages);
     offset += layer.head_stride * heads;
     layers_.push_back(layer);
   }

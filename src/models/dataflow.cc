@@ -6,6 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/producers.h"
+#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -41,7 +42,7 @@ std::vector<Operation> layer_dataflow(const ModelConfig& config, const Precision
     return {producer("rms_norm", kResidual, head.input), head};
   }
   const KvPlan& kv = plan.kv[static_cast<size_t>(layer)];
-  const std::string cache = "K " + kv.k.describe() + ", V " + kv.v.describe();
+  const std::string cache = "K " + describe_kv(kv.k, kv.k_options) + ", V " + describe_kv(kv.v, kv.v_options);
   const Operation q = linear(Role::kQ), o = linear(Role::kO), gate = linear(Role::kGate), down = linear(Role::kDown);
   Operation attention{.name = "attention", .input = "q float32, " + cache, .output = o.input};
   attention.kernel = choose_attention({kv.k.element, kv.v.element, static_cast<int>(config.head_dim),
@@ -75,7 +76,10 @@ MemoryPlan memory_plan(const ModelConfig& config, const PrecisionPlan& plan, int
       (config.num_layers * (2 * config.hidden_size + (config.qk_norm ? 2 * config.head_dim : 0)) + config.hidden_size) *
       4;
   for (const KvPlan& kv : plan.kv) {
-    const KvPageLayout layout{kv.k.element, kv.v.element, static_cast<int>(config.head_dim)};
+    const KvPageLayout layout{.k = kv.k.element,
+                              .v = kv.v.element,
+                              .head_dim = static_cast<int>(config.head_dim),
+                              .magnitudes = kv.k_options.rescale_tokens > 0 || kv.v_options.rescale_tokens > 0};
     memory.kv_bytes_per_token +=
         static_cast<double>(layout.page_bytes()) * static_cast<double>(config.num_kv_heads) / kPageTokens;
   }

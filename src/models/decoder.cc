@@ -17,8 +17,12 @@ float* grow(AlignedArray<float>& memory, int64_t count) {
 void Decoder::attach_kv_scales(std::span<PagedKvLayer> layers) const {
   OCTAVO_CHECK(layers.size() == layers_.size(), "{} KV layers for {}", layers.size(), layers_.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i].k_scales = layers_[i].k_scales.empty() ? nullptr : layers_[i].k_scales.data();
-    layers[i].v_scales = layers_[i].v_scales.empty() ? nullptr : layers_[i].v_scales.data();
+    const auto data = [](const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); };
+    layers[i].k_scales = data(layers_[i].k_scales);
+    layers[i].v_scales = data(layers_[i].v_scales);
+    layers[i].q_factors = data(layers_[i].q_factors);
+    layers[i].k_zeros = data(layers_[i].k_zeros);
+    layers[i].k_inverses = data(layers_[i].k_inverses);
   }
 }
 

@@ -34,7 +34,7 @@ class Decoder {
 
   const ModelConfig& config() const { return *config_; }
   const LoadReport& report() const { return report_; }
-  // The layers' KV formats and the checkpoint's stored scales; `layers` come from a PagePool of this geometry.
+  // The checkpoint's stored scales and calibrated factors; `layers` come from a PagePool of this geometry.
   void attach_kv_scales(std::span<PagedKvLayer> layers) const;
 
   // logits: [logit_rows, logits_stride >= vocab_size]. `hidden`, if set, sees the input of every layer (i = 0 ..

@@ -133,44 +133,4 @@ Result<PrecisionPlan> make_plan(const std::vector<LinearModule>& modules, int nu
   return plan;
 }
 
-namespace {
-
-bool asked(const std::string& name) {
-  return !name.empty() && name != "auto";
-}
-
-// Scales that the checkpoint stores for this element are used, not computed anew.
-void lay_over(TensorFormat& current, const TensorFormat& wanted) {
-  const bool keeps_stored = current.element == wanted.element && current.scale_time == ScaleTime::kStored;
-  if (!keeps_stored) current = wanted;
-}
-
-}  // namespace
-
-Result<void> apply_kv_request(PrecisionPlan& plan, const PlanRequest& request) {
-  struct Ask {
-    const std::string& name;
-    std::string_view flag;
-    bool k, v;
-  };
-  for (const Ask& ask :
-       {Ask{request.kv_cache_dtype, "--kv-cache-dtype", true, true}, Ask{request.k_dtype, "--k-dtype", true, false},
-        Ask{request.v_dtype, "--v-dtype", false, true}}) {
-    if (!asked(ask.name)) continue;
-    auto format = kv_format(ask.name);
-    if (!format) {
-      Error error = std::move(format).error();
-      error.where = std::string(ask.flag);
-      return fail(std::move(error));
-    }
-    for (KvPlan& layer : plan.kv) {
-      if (ask.k) lay_over(layer.k, *format);
-      if (ask.v) lay_over(layer.v, *format);
-      layer.reason = ask.k && ask.v ? fmt::format("{} {}", ask.flag, ask.name)
-                                    : fmt::format("{}, {} {}", layer.reason, ask.flag, ask.name);
-    }
-  }
-  return {};
-}
-
 }  // namespace octavo

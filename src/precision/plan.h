@@ -35,10 +35,24 @@ struct LinearPlan {
   bool operator==(const LinearPlan&) const = default;
 };
 
+// What the K or the V of a layer adds to its format. Spelled behind the format's name: precision/kv_format.h.
+struct KvOptions {
+  bool tensor_scale = false;  // stored scales: one for all heads
+  bool channels = false;      // K: a stored scale and zero point per channel of a head
+  bool temperature = false;   // K: queries times a calibrated factor
+  int wide_tokens = 0;        // the first tokens of a text are kept in BF16
+  int rescale_tokens = 0;     // a new scale every so many tokens, from those before; the first is stored
+
+  bool operator==(const KvOptions&) const = default;
+};
+
 struct KvPlan {
   TensorFormat k,
-      v;  // rows are (token, head) pairs; scale_time kStored: one scale per tensor or head in the checkpoint
+      v;  // rows are (token, head) pairs; scale_time kStored: scales from the checkpoint or its calibration
   std::string reason;
+  KvOptions k_options = {}, v_options = {};
+
+  bool operator==(const KvPlan&) const = default;
 };
 
 // A named scheme: the row of a table (schemes.cc).
@@ -66,13 +80,15 @@ struct PlanRequest {
   std::vector<std::string>
       ignore;  // modules left in BF16: exact name, "re:PATTERN" (anchored at the start), or role name
   std::vector<std::pair<std::string, std::string>> overrides;  // rule -> scheme name
-  std::string kv_cache_dtype, k_dtype, v_dtype;                // empty or "auto": what the scheme or checkpoint says
+  // Empty or "auto": what the scheme or checkpoint says. Else as precision/kv_format.h spells it.
+  std::string kv_cache_dtype, k_dtype, v_dtype;
+  std::string kv_calibration;  // an octavo_kv.json that stands for the one in the model's folder
 };
 
 const std::vector<Scheme>& schemes();
 Result<const Scheme*> find_scheme(std::string_view name);  // error lists the known names
-Result<TensorFormat> kv_format(
-    std::string_view name);  // "bf16", "fp8_e4m3" (alias "fp8"), "fp8_e5m2", "int8", "float32"
+// A format alone: "bf16", "fp8_e4m3" (alias "fp8"), "fp8_e5m2", "int8", "float32". With options: precision/kv_format.h.
+Result<TensorFormat> kv_format(std::string_view name);
 
 // Does `rule` ("lm_head", "re:.*\.down_proj", "down_proj") match this module?
 Result<bool> rule_matches(std::string_view rule, const LinearModule& module);

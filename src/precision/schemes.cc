@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 namespace octavo {
 namespace {
 
@@ -54,18 +52,6 @@ const std::vector<Scheme>& table() {
   return kSchemes;
 }
 
-// KV formats by name. Quantized ones: a scale per (token, head), computed when the token is written.
-struct KvName {
-  std::string_view name;
-  ElementType element;
-  bool scaled;
-};
-constexpr std::array kKvNames = {
-    KvName{"bf16", ElementType::kBf16, false},    KvName{"float32", ElementType::kF32, false},
-    KvName{"fp8_e4m3", ElementType::kE4m3, true}, KvName{"fp8", ElementType::kE4m3, true},
-    KvName{"fp8_e5m2", ElementType::kE5m2, true}, KvName{"int8", ElementType::kInt8, true},
-};
-
 }  // namespace
 
 TensorFormat weight_format(TensorFormat format) {
@@ -85,16 +71,6 @@ Result<const Scheme*> find_scheme(std::string_view name) {
   }
   return fail(
       {.what = "unknown quantization scheme", .found = fmt::format("'{}'", name), .expected = "one of " + names});
-}
-
-Result<TensorFormat> kv_format(std::string_view name) {
-  std::string names;
-  for (const KvName& row : kKvNames) {
-    if (row.name == name) return row.scaled ? row_format(row.element) : plain_format(row.element);
-    names += (names.empty() ? "" : ", ") + std::string(row.name);
-  }
-  return fail(
-      {.what = "unknown KV cache type", .found = fmt::format("'{}'", name), .expected = "auto, or one of " + names});
 }
 
 }  // namespace octavo

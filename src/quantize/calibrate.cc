@@ -7,6 +7,7 @@
 
 #include "formats/quantize_rows.h"
 #include "kernels/linear.h"
+#include "quantize/kv_calibrator.h"
 #include "quantize/quantization_config.h"
 #include "quantize/statistics_file.h"
 
@@ -49,6 +50,7 @@ PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearMo
   const bool planned = options.planned_activations;
   const Isa isa = options.isa;
   PrecisionPlan run = plan;
+  compute_kv_scales(run);
   for (const LinearModule& module : modules) {
     LinearPlan& linear = run.linears.find(module.name)->second;
     if (!planned && linear.activation.scaled()) linear.activation = plain_format(ElementType::kBf16);
@@ -92,6 +94,8 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
   for (const auto& [name, linear] : plan.linears)
     text += fmt::format("{} {} {} {}\n", name, linear.weight.describe(), linear.activation.describe(),
                         linear.activation.scale_time == ScaleTime::kStored ? "static" : "dynamic");
+  if (options.planned_activations)
+    for (const KvPlan& kv : plan.kv) text += fmt::format("kv {} {}\n", kv.k.describe(), kv.v.describe());
   return text;
 }
 

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 bool is_companion(const fs::path& path) {
   const std::string name = path.filename().string(), extension = path.extension().string();
   for (const std::string_view other :
-       {"config.json", "hf_quant_config.json", "quantize_config.json", "calibration.json"})
+       {"config.json", "hf_quant_config.json", "quantize_config.json", "calibration.json", "octavo_kv.json"})
     if (name == other) return false;
   if (name.starts_with(".") || name.ends_with(".index.json")) return false;
   for (const std::string_view prefix : {"LICENSE", "LICENCE", "NOTICE", "USE_POLICY"})

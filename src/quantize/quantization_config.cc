@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/check.h"
@@ -196,13 +197,19 @@ std::vector<Group> groups_of(const PrecisionPlan& plan, const std::vector<Linear
   return groups;
 }
 
-Json compressed_tensors_config(const PrecisionPlan& plan, const std::vector<LinearModule>& modules) {
+TensorFormat kv_tensor_format() {
+  TensorFormat format = tensor_wide_format(ElementType::kE4m3);
+  format.scale_time = ScaleTime::kStored;
+  return format;
+}
+
+Json compressed_tensors_config(const PrecisionPlan& plan, const std::vector<LinearModule>& modules, bool kv) {
   const std::vector<Group> groups = groups_of(plan, modules);
   Json config;
   config["quant_method"] = kCompressedTensors;
   bool mixed = false;
   for (const Group& group : groups) mixed |= format_name(group.plan->weight) != format_name(groups[0].plan->weight);
-  config["format"] = mixed ? "mixed-precision" : format_name(groups[0].plan->weight);
+  config["format"] = groups.empty() ? "dense" : mixed ? "mixed-precision" : format_name(groups[0].plan->weight);
   config["quantization_status"] = "compressed";
   config["global_compression_ratio"] = nullptr;
   config["config_groups"] = Json::object();
@@ -218,6 +225,7 @@ Json compressed_tensors_config(const PrecisionPlan& plan, const std::vector<Line
   }
   config["ignore"] = wide_modules(plan, modules);
   config["kv_cache_scheme"] = nullptr;
+  if (kv && has_kv_scale_tensors(plan)) config["kv_cache_scheme"] = args(kv_tensor_format());
   config["sparsity_config"] = Json::object();
   config["transform_config"] = Json::object();
   config["version"] = "0.12.2";
@@ -322,11 +330,24 @@ Result<std::string> choose_dialect(std::string_view asked, const PrecisionPlan& 
 }
 
 Json write_quantization_config(std::string_view dialect, const PrecisionPlan& plan,
-                               const std::vector<LinearModule>& modules) {
+                               const std::vector<LinearModule>& modules, bool kv) {
   if (dialect == kFp8) return fp8_config(plan, modules);
   if (dialect == kModelOpt) return modelopt_config(plan, modules);
   if (dialect == kGptq) return gptq_config(plan, modules);
-  return compressed_tensors_config(plan, modules);
+  return compressed_tensors_config(plan, modules, kv);
+}
+
+bool has_kv_scale_tensors(const PrecisionPlan& plan) {
+  const auto plain = [](const TensorFormat& format, const KvOptions& options) {
+    return format.element == ElementType::kE4m3 && format.scaled() && format.scale_time == ScaleTime::kStored &&
+           options == KvOptions{.tensor_scale = true};
+  };
+  return std::all_of(plan.kv.begin(), plan.kv.end(),
+                     [&](const KvPlan& kv) { return plain(kv.k, kv.k_options) && plain(kv.v, kv.v_options); });
+}
+
+std::string kv_scale_name(size_t layer, bool key) {
+  return fmt::format("model.layers.{}.self_attn.{}_scale", layer, key ? "k" : "v");
 }
 
 ScaleTensor scale_tensor(std::string_view dialect, const LinearModule& module, const TensorFormat& weight) {

@@ -21,8 +21,14 @@ Result<std::string> choose_dialect(std::string_view asked, const PrecisionPlan& 
 
 // The quantization_config object. Ignored modules are listed by their full names. The plan is one that
 // choose_dialect() accepted.
+// With `kv`, also that the checkpoint stores KV scales, where has_kv_scale_tensors() says so and the dialect can.
 Json write_quantization_config(std::string_view dialect, const PrecisionPlan& plan,
-                               const std::vector<LinearModule>& modules);
+                               const std::vector<LinearModule>& modules, bool kv = false);
+
+// Whether the plan's KV cache is one stored E4M3 scale for K and one for V in every layer, and nothing else: what other
+// engines read as tensors.
+bool has_kv_scale_tensors(const PrecisionPlan& plan);
+std::string kv_scale_name(size_t layer, bool key);
 
 // The scale tensor of a [rows, cols] weight: FP32. For formats that are not packed (quantize/written_weight.h).
 struct ScaleTensor {

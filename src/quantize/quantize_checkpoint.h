@@ -13,12 +13,13 @@
 #include "checkpoint/checkpoint.h"
 #include "precision/plan.h"
 #include "quantize/calibrate.h"
+#include "quantize/kv_calibrator.h"
 #include "quantize/scales_from.h"
 
 namespace octavo {
 
 struct QuantizeOptions {
-  PlanRequest plan;     // a scheme, ignore and override rules, or a plan file; the KV cache is chosen when the model runs
+  PlanRequest plan;     // a scheme, ignore and override rules, or a plan file
   std::string dialect;  // "fp8", "compressed-tensors", "modelopt", "gptq"; empty: the one that suits the scheme
   int threads = 1;
   int64_t shard_bytes = 5'000'000'000;  // model.safetensors becomes shards and an index beyond this
@@ -27,6 +28,9 @@ struct QuantizeOptions {
   // `plan`; a statistics file gives static activation scales by `estimator`.
   std::optional<EarlierScales> earlier;
   EstimatorOptions estimator;
+  // The KV cache that the folder asks for, with values from calibration in octavo_kv.json; without it the cache is
+  // chosen when the model runs. Goes with `calibrate`.
+  std::optional<KvCalibrateOptions> kv;
 };
 
 struct QuantizeProgress {
@@ -51,6 +55,7 @@ struct QuantizeSummary {
   std::vector<std::string> copied_files;
   std::vector<CalibrationSet::File> calibration_files;
   std::vector<CalibrationSet::Coverage> coverage;  // of context lengths by the calibration's tokens
+  std::optional<KvReport> kv;                      // with QuantizeOptions::kv
   std::vector<std::string> notes;                  // rules that matched nothing, what other engines will refuse
 };
 
@@ -60,6 +65,10 @@ struct QuantizeSummary {
 // With one scale per tensor, q, k and v share it, and so do gate and up: engines that fuse them would otherwise
 // requantize; the outer scale of NVFP4 likewise. Weights keep their names and scales are FP32, except where the dialect
 // packs them (quantize/written_weight.h). A NaN or infinity in a weight to be quantized is an error.
+//
+// A KV cache of one stored E4M3 scale for K and one for V in each layer is also written as k_scale and v_scale tensors
+// (and as kv_cache_scheme where the dialect has it), which other engines read. With it, a scheme may leave all weights
+// wide.
 //
 // With `calibrate` the weights come from a pass over calibration text (quantize/calibrate.h). Its finished layers lie
 // in OUT.work, which goes when `out` is complete: the same call after an end of any kind continues there, and gives the

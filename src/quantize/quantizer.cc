@@ -45,6 +45,7 @@ Result<void> Quantizer::plan_jobs() {
   } else {
     OCTAVO_ASSIGN(summary_.plan, make_plan(config, options_.plan));
   }
+  OCTAVO_TRY(plan_kv());
   summary_.notes = summary_.plan.notes;
   if (!keeps_plan && options_.plan.file != nullptr)
     summary_.notes.push_back(
@@ -61,6 +62,10 @@ Result<void> Quantizer::plan_jobs() {
     job.module = module;
     job.format = format;
     job.fused = fused_group(module, format);
+  }
+  if (jobs_.empty() && options_.kv) {
+    summary_.dialect = has_kv_scale_tensors(summary_.plan) ? "compressed-tensors" : "none";
+    return {};
   }
   if (jobs_.empty())
     return fail({.what = "the scheme quantizes no weight of this model",
@@ -134,6 +139,9 @@ Result<void> Quantizer::lay_out() {
       kept_.push_back(&entry);
     }
   }
+  for (size_t layer = 0; options_.kv && layer < summary_.plan.kv.size(); ++layer)
+    for (const bool key : {true, false})
+      if (has_kv_scale_tensors(summary_.plan)) layout_.push_back({kv_scale_name(layer, key), ElementType::kF32, {1}});
   for (const TensorToWrite& tensor : layout_) summary_.bytes_after += data_bytes(tensor);
   summary_.bytes_before = progress_.bytes_total;
   return {};
@@ -158,7 +166,9 @@ Result<void> Quantizer::write_config(const std::filesystem::path& folder) const 
   const std::filesystem::path source = checkpoint_.path() / "config.json";
   OCTAVO_ASSIGN(const std::string text, read_text_file(source));
   OCTAVO_ASSIGN(Json config, parse_json(text, source.string()));
-  config["quantization_config"] = write_quantization_config(summary_.dialect, summary_.plan, modules_);
+  if (summary_.dialect != "none")
+    config["quantization_config"] =
+        write_quantization_config(summary_.dialect, summary_.plan, modules_, options_.kv.has_value());
   return write_text_file(folder / "config.json", config.dump(2) + "\n");
 }
 
@@ -170,6 +180,7 @@ Result<void> Quantizer::write(const std::filesystem::path& folder) {
     for (const WeightJob& job : jobs_) OCTAVO_TRY(quantize(job, writer));
   }
   for (const TensorEntry* entry : kept_) OCTAVO_TRY(copy(*entry, writer));
+  OCTAVO_TRY(write_kv(folder, writer));
   OCTAVO_TRY(writer.commit());
   OCTAVO_ASSIGN(summary_.copied_files, copy_companions(checkpoint_.path(), folder));
   OCTAVO_TRY(write_calibration(folder));

@@ -57,6 +57,9 @@ class Quantizer {
   Result<void> write_packed(const WeightJob& job, const MatrixView& weight, ShardedWriter& writer);
   Result<void> write_input_scale(const WeightJob& job, float scale, ShardedWriter& writer);
   Result<void> take_calibrated(ShardedWriter& writer);
+  Result<void> plan_kv();
+  Result<void> calibrate_kv(const CalibrationSet& samples, const KvCalibrator::Groups& groups);
+  Result<void> write_kv(const std::filesystem::path& folder, ShardedWriter& writer) const;
   Result<void> write_calibration(const std::filesystem::path& folder) const;
   Result<RoundingError> quantize_slab(const WeightJob& job, const TensorEntry& entry, int64_t begin, int64_t end,
                                       std::span<float> scales, ShardedWriter& writer);
@@ -77,6 +80,7 @@ class Quantizer {
   CalibrateOptions calibrate_;
   std::optional<WorkFolder> work_;
   StatisticsMap statistics_;
+  std::optional<KvCalibration> kv_calibration_;
   std::map<std::string, float> input_scales_;  // by module: known before anything is read
   QuantizeSummary summary_;
   QuantizeProgress progress_;

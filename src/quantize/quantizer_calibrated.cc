@@ -23,6 +23,9 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   const std::string fingerprint = Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples);
   OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint));
   work_.emplace(std::move(work));
+  if (jobs_.empty())
+    return calibrate_kv(
+        samples, [](int layer, LinearInput input, const LayerLoader& loader) { return loader.group(layer, input); });
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_);
   OCTAVO_TRY(calibrator.run(samples));
@@ -31,11 +34,15 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   if (options_.earlier)
     for (std::string& note : drift_notes(options_.earlier->statistics, statistics_))
       summary_.notes.push_back(std::move(note));
-  return {};
+  if (!options_.kv) return {};
+  // The second time, every layer is finished: the calibrator gives the weights it has made.
+  return calibrate_kv(samples, [&](int layer, LinearInput input, const LayerLoader& loader) {
+    return calibrator.group(layer, input, loader);
+  });
 }
 
 Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) const {
-  if (!work_) return {};
+  if (!work_ || jobs_.empty()) return {};
   OCTAVO_TRY(write_statistics(folder / kStatisticsName, statistics_));
   TensorFormat format = tensor_wide_format(ElementType::kE4m3);
   for (const WeightJob& job : jobs_)

@@ -441,9 +441,35 @@ class Evaluate(Case):
         self.assertEqual([(grid["kv"], len(grid["cells"])) for grid in out["grids"]], [("bf16", 4), ("fp8_e4m3", 4)])
         table = json.loads(run("evaluate", self.model, "--kv-table", "--text", self.text, "--contexts", "64", "--windows",
                                "2", "--json").stdout)
-        self.assertEqual(len(table["rows"]), 8)
+        self.assertEqual(len(table["rows"]), 10)
         self.assertTrue(all(row["kl_mean"] > 0 and row["bytes_per_token"] < table["bf16_bytes_per_token"]
                             for row in table["rows"]))
+
+    def test_calibrated_kv_cache(self):
+        out = self.folder / "calibrated"
+        command = ["quantize", self.model, out, "--scheme", "bf16", "--calibrate", self.text, "--samples", "4", "--length",
+                   "64"]
+        self.assertIn("--kv", run(*command, "--refit-temperature", code=1).stderr)
+        self.assertIn("'chanel'", run(*command, "--kv", "int8:chanel", code=1).stderr)
+        summary = json.loads(run(*command, "--kv", "int8:channel", "--refit-temperature", "--json").stdout)
+        self.assertEqual(len(summary["kv"]["temperatures"]), 3)
+        plan = json.loads(run("inspect", out, "--json").stdout)
+        self.assertEqual({layer["k_dtype"] for layer in plan["kv"]}, {"int8:channel:temperature"})
+        table = json.loads(run("evaluate", out, "--kv-table", "--text", self.text, "--contexts", "64", "--windows", "2",
+                               "--json").stdout)
+        rows = {row["kv"]: row for row in table["rows"]}
+        self.assertEqual(len(rows), 20)
+        self.assertGreater(rows["fp8_e4m3:block1024"]["bytes_per_token"], rows["fp8_e4m3:static"]["bytes_per_token"])
+        self.assertTrue(all(row["kl_mean"] > 0 for row in table["rows"]))
+        # A model without values, and values of another model.
+        self.assertIn("--calibrate", run("evaluate", self.model, "--text", self.text, "--kv-cache-dtype",
+                                         "int8:static", "--context", "64", code=1).stderr)
+        run("evaluate", self.model, "--text", self.text, "--kv-cache-dtype", "int8:static", "--context", "64",
+            "--kv-calibration", out / "octavo_kv.json")
+        values = json.loads((out / "octavo_kv.json").read_text())
+        values["model"]["head_dim"] *= 2
+        (out / "octavo_kv.json").write_text(json.dumps(values))
+        self.assertIn("another model", run("inspect", out, code=1).stderr)
 
 
 class Bench(Case):

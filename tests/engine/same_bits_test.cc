@@ -6,6 +6,8 @@
 #include "base/random.h"
 #include "engine/sequence.h"
 #include "support/golden.h"
+#include "support/kv_calibration_file.h"
+#include "support/test_folder.h"
 
 namespace octavo {
 namespace {
@@ -18,9 +20,18 @@ std::vector<TokenId> random_prompt(int64_t count, int64_t vocab) {
   return tokens;
 }
 
-std::unique_ptr<Model> load(const std::string& name, const std::string& scheme, Isa isa, int threads) {
+// `kv`: its values are made up.
+std::unique_ptr<Model> load(const std::string& name, const std::string& scheme, Isa isa, int threads,
+                            const std::string& kv = "") {
   ModelOptions options{.text = false};
   options.plan.scheme = scheme;
+  const TestFolder folder;
+  if (!kv.empty()) {
+    const auto checkpoint = Checkpoint::open(test_data("tiny/" + name));
+    write_kv_calibration(folder / "kv.json", made_up_kv_calibration(checkpoint->config()), checkpoint->config());
+    options.plan.kv_calibration = folder / "kv.json";
+    options.plan.kv_cache_dtype = kv;
+  }
   options.threads = threads;
   options.isa = isa;
   auto model = Model::load(test_data("tiny/" + name), options);
@@ -48,6 +59,11 @@ std::vector<std::byte> kv_bytes(const PagePool& kv, std::span<const int32_t> pag
         const std::byte* data = layer.page(page, head);
         bytes.insert(bytes.end(), data, data + layer.layout.page_bytes());
       }
+  for (const PagedKvLayer& layer : kv.layers())
+    for (int head = 0; layer.has_wide() && head < layer.num_kv_heads; ++head) {
+      const std::byte* data = layer.wide_tokens(pages[0], head);
+      bytes.insert(bytes.end(), data, data + layer.wide_bytes());
+    }
   return bytes;
 }
 
@@ -75,15 +91,12 @@ std::vector<Isa> available_isas() {
   return isas;
 }
 
-class SameBits : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
-
-TEST_P(SameBits, UnderChunkingAndThreadsOnEveryIsa) {
-  const auto [name, scheme] = GetParam();
+void expect_same_bits(const std::string& name, const std::string& scheme, const std::string& kv = "") {
   Outcome fma_family;
   for (const Isa isa : available_isas()) {
     Outcome first;
     for (const int threads : {2, 1, 3}) {
-      const std::unique_ptr<Model> model = load(name, scheme, isa, threads);
+      const std::unique_ptr<Model> model = load(name, scheme, isa, threads, kv);
       ASSERT_NE(model, nullptr);
       const std::vector<TokenId> prompt = random_prompt(300, model->config().vocab_size);
       for (const int64_t chunk : {300, 64, 7, 1}) {
@@ -99,6 +112,19 @@ TEST_P(SameBits, UnderChunkingAndThreadsOnEveryIsa) {
     if (fma_family.logits.empty()) fma_family = first;
     EXPECT_TRUE(first == fma_family) << isa_name(isa) << " differs from the reference";
   }
+}
+
+class SameBits : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(SameBits, UnderChunkingAndThreadsOnEveryIsa) {
+  expect_same_bits(std::get<0>(GetParam()), std::get<1>(GetParam()));
+}
+
+// Every option of the KV cache once, in a few caches.
+TEST(SameBitsKv, OfEveryVariant) {
+  for (const char* kv : {"int8:channel:wide5:temperature", "fp8_e4m3:block64:wide1", "fp8_e5m2:static:skip0"})
+    expect_same_bits("llama_untied_hd64", "bf16", kv);
+  expect_same_bits("mistral_sliding", "bf16", "fp8_e4m3:dynamic:wide32");
 }
 
 std::string plan_name(const testing::TestParamInfo<SameBits::ParamType>& instance) {

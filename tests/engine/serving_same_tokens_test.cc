@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "engine/generate.h"
+#include "support/kv_calibration_file.h"
 #include "support/serving_client.h"
 #include "support/test_models.h"
 
@@ -72,18 +73,25 @@ void expect_same(const Collected& got, const SoloAnswer& solo, const std::string
 struct Format {
   const char* model;
   const char* scheme;
+  const char* kv = "";  // with values made up
 };
 
 class SameTokens : public testing::TestWithParam<Format> {};
 
 TEST_P(SameTokens, UnderAnySchedule) {
   const TinyModelFolder folder(GetParam().model);
+  const std::string kv = GetParam().kv;
+  if (!kv.empty()) {
+    const Checkpoint checkpoint = Checkpoint::open(folder.path()).value();
+    write_kv_calibration(folder.path() / kKvCalibrationName, made_up_kv_calibration(checkpoint.config()),
+                         checkpoint.config());
+  }
   Random random(5);
   const auto requests = random_requests(random, 32, 80, 90);
   std::vector<SoloAnswer> solo;
   uint64_t hits = 0, preemptions = 0;
   for (const int threads : {1, 2, 3}) {
-    const std::unique_ptr<Model> model = load_test_model(folder.path(), GetParam().scheme, threads);
+    const std::unique_ptr<Model> model = load_test_model(folder.path(), GetParam().scheme, threads, std::nullopt, kv);
     if (solo.empty()) solo = solo_answers(*model, requests);
     const ServingOptions schedules[] = {
         {.kv_cache_tokens = 8192, .max_num_batched_tokens = 512, .max_num_seqs = 32},
@@ -118,9 +126,14 @@ TEST_P(SameTokens, UnderAnySchedule) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, SameTokens,
                          testing::Values(Format{"llama_untied_hd64", "fp8"}, Format{"llama_tied", "int8"},
-                                         Format{"qwen3_qk_norm", "bf16"}, Format{"mistral_sliding", "fp8"}),
+                                         Format{"qwen3_qk_norm", "bf16"}, Format{"mistral_sliding", "fp8"},
+                                         Format{"llama_tied", "fp8", "fp8_e4m3:block32:wide3"},
+                                         Format{"llama_untied_hd64", "bf16", "int8:channel:static:wide2:temperature"}),
                          [](const auto& instance) {
-                           return std::string(instance.param.model) + "_" + instance.param.scheme;
+                           std::string text = fmt::format("{}_{}", instance.param.model, instance.param.scheme);
+                           if (*instance.param.kv != 0) text += '_';
+                           for (const char c : std::string(instance.param.kv)) text += std::isalnum(c) ? c : '_';
+                           return text;
                          });
 
 // Logprobs are the same bits too, alone and in company.

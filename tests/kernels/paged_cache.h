@@ -21,10 +21,10 @@ inline TensorFormat kv_format(ElementType element) {
 class PagedCache {
  public:
   PagedCache(ElementType k, ElementType v, int head_dim, int num_kv_heads, const std::vector<int64_t>& lengths,
-             int pages_per_extent = 3, uint64_t seed = 1) {
+             int pages_per_extent = 3, uint64_t seed = 1, bool magnitudes = false) {
     layer_.k_format = kv_format(k);
     layer_.v_format = kv_format(v);
-    layer_.layout = {.k = k, .v = v, .head_dim = head_dim};
+    layer_.layout = {.k = k, .v = v, .head_dim = head_dim, .magnitudes = magnitudes};
     layer_.num_kv_heads = num_kv_heads;
     layer_.pages_per_extent = pages_per_extent;
     layer_.head_stride = layer_.layout.page_bytes() * static_cast<size_t>(pages_per_extent);

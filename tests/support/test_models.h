@@ -22,9 +22,11 @@
 namespace octavo {
 
 inline std::unique_ptr<Model> load_test_model(const std::filesystem::path& path, const std::string& scheme,
-                                              int threads = 1, std::optional<Isa> isa = std::nullopt) {
+                                              int threads = 1, std::optional<Isa> isa = std::nullopt,
+                                              const std::string& kv = "") {
   ModelOptions options;
   options.plan.scheme = scheme;
+  options.plan.kv_cache_dtype = kv;
   options.threads = threads;
   options.isa = isa;
   auto model = Model::load(path, options);

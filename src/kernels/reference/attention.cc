@@ -32,17 +32,36 @@ struct Query {
 
   const std::byte* page(int64_t t) const { return call.kv.page(page_table[t / kPageTokens], kv_head); }
 
+  // Elements and scales of key and value t.
+  float wide(int64_t row, int d) const {
+    const std::byte* tokens = call.kv.wide_tokens(page_table[0], kv_head);
+    return load_element(ElementType::kBf16, tokens, static_cast<size_t>(row * call.head_dim + d));
+  }
+  float k(int64_t t, int d) const {
+    if (t < call.kv.k_wide) return wide(t, d);
+    return load_k(call.kv.layout, page(t), static_cast<int>(t % kPageTokens), d);
+  }
+  float v(int64_t t, int d) const {
+    if (t < call.kv.v_wide) return wide(call.kv.k_wide + t, d);
+    return load_v(call.kv.layout, page(t), static_cast<int>(t % kPageTokens), d);
+  }
+  float k_scale(int64_t t) const {
+    if (t < call.kv.k_wide) return 1.0f;
+    return load_scale(page(t), call.kv.layout.k_scales_offset(), static_cast<int>(t % kPageTokens));
+  }
+  float v_scale(int64_t t) const {
+    if (t < call.kv.v_wide) return 1.0f;
+    return load_scale(page(t), call.kv.layout.v_scales_offset(), static_cast<int>(t % kPageTokens));
+  }
+
   float score(int64_t t) const {
-    const KvPageLayout& layout = call.kv.layout;
-    const int slot = static_cast<int>(t % kPageTokens);
     float sum = 0.0f;
-    for (int d = 0; d < call.head_dim; ++d) sum = std::fma(q[d], load_k(layout, page(t), slot, d), sum);
-    return sum * (load_scale(page(t), layout.k_scales_offset(), slot) * (call.scale * kLog2E));
+    for (int d = 0; d < call.head_dim; ++d) sum = std::fma(q[d], k(t, d), sum);
+    return sum * (k_scale(t) * (call.scale * kLog2E));
   }
 
   // Keys [begin, end) of one block, all visible.
   SoftmaxState block(int64_t begin, int64_t end) const {
-    const KvPageLayout& layout = call.kv.layout;
     std::vector<float> e(static_cast<size_t>(end - begin));
     for (int64_t t = begin; t < end; ++t) e[static_cast<size_t>(t - begin)] = score(t);
     SoftmaxState state{
@@ -56,11 +75,10 @@ struct Query {
     }
     state.sum = fold_sum(lanes);
     for (int64_t t = begin; t < end; ++t) {
-      const int slot = static_cast<int>(t % kPageTokens);
-      const float weight = e[static_cast<size_t>(t - begin)] * load_scale(page(t), layout.v_scales_offset(), slot);
+      const float weight = e[static_cast<size_t>(t - begin)] * v_scale(t);
       for (int d = 0; d < call.head_dim; ++d) {
         float& out = state.out[static_cast<size_t>(d)];
-        out = std::fma(weight, load_v(layout, page(t), slot, d), out);
+        out = std::fma(weight, v(t, d), out);
       }
     }
     return state;

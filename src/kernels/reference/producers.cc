@@ -1,9 +1,11 @@
 // The reference producers: scalar, in the order that kernels/producers.h states.
 #include "kernels/producers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels/kv_write.h"
 #include "kernels/math.h"
 #include "kernels/reference/quantize_row.h"
 
@@ -57,11 +59,11 @@ void rotate(float* x, const float* cos_sin, int head_dim) {
   }
 }
 
-void rope_kv_row(const RopeKvCall& call, float* row, int64_t position, const int32_t* page_table) {
+// A token's row: normalised and rotated, then into the space of the cache.
+void rope_row(const RopeKvCall& call, float* row, int64_t position) {
   const int hd = call.head_dim;
   const float* cos_sin = call.cos_sin + position * hd;
   float* k = row + call.num_heads * hd;
-  const float* v = k + call.num_kv_heads * hd;
   for (int h = 0; h < call.num_heads; ++h) {
     if (call.q_norm != nullptr) rms_norm_row(row + h * hd, call.q_norm, call.eps, hd, row + h * hd);
     rotate(row + h * hd, cos_sin, hd);
@@ -69,17 +71,38 @@ void rope_kv_row(const RopeKvCall& call, float* row, int64_t position, const int
   for (int h = 0; h < call.num_kv_heads; ++h) {
     if (call.k_norm != nullptr) rms_norm_row(k + h * hd, call.k_norm, call.eps, hd, k + h * hd);
     rotate(k + h * hd, cos_sin, hd);
-    store_kv(k + h * hd, v + h * hd, call.kv, h, call.kv.page(page_table[position / kPageTokens], h),
-             static_cast<int>(position % kPageTokens));
   }
+  to_cache_space(call.kv, call.num_heads, row, k);
+}
+
+void rope_kv_sequence(const RopeKvCall& call, const KvSequence& sequence) {
+  const PagedKvLayer& kv = call.kv;
+  const int hd = call.head_dim;
+  const auto each = [&](auto body) {
+    for (int64_t i = 0; i < sequence.num_rows; ++i) {
+      float* row = call.qkv + (sequence.row_begin + i) * call.stride;
+      body(row, row + call.num_heads * hd, row + (call.num_heads + call.num_kv_heads) * hd, sequence.position + i);
+    }
+  };
+  each([&](float* row, const float* k, const float* v, int64_t position) {
+    rope_row(call, row, position);
+    for (int h = 0; kv.layout.magnitudes && h < call.num_kv_heads; ++h)
+      store_magnitudes(kv, kv.page(sequence.page_table[position / kPageTokens], h),
+                       static_cast<int>(position % kPageTokens), h, k, v);
+  });
+  const BlockScales scales(kv, sequence);
+  each([&](float*, const float* k, const float* v, int64_t position) {
+    for (int h = 0; h < call.num_kv_heads; ++h) {
+      store_kv(k + h * hd, v + h * hd, kv, h, kv.page(sequence.page_table[position / kPageTokens], h),
+               static_cast<int>(position % kPageTokens), scales.k(position, h), scales.v(position, h));
+      if (position < std::max(kv.k_wide, kv.v_wide))
+        store_wide(kv, sequence.page_table[0], h, position, k + h * hd, v + h * hd);
+    }
+  });
 }
 
 void rope_kv(const RopeKvCall& call, ThreadPool& pool) {
-  pool.parallel_items(call.num_sequences, [&](int64_t s, int) {
-    const KvSequence& sequence = call.sequences[s];
-    for (int64_t i = 0; i < sequence.num_rows; ++i)
-      rope_kv_row(call, call.qkv + (sequence.row_begin + i) * call.stride, sequence.position + i, sequence.page_table);
-  });
+  pool.parallel_items(call.num_sequences, [&](int64_t s, int) { rope_kv_sequence(call, call.sequences[s]); });
 }
 
 }  // namespace

@@ -92,13 +92,16 @@ void store_row(const float* values, const Activation& output, int64_t r) {
   }
 }
 
-void store_kv(const float* k, const float* v, const PagedKvLayer& kv, int head, std::byte* page, int slot) {
+void store_kv(const float* k, const float* v, const PagedKvLayer& kv, int head, std::byte* page, int slot,
+              const float* k_given, const float* v_given) {
   const KvPageLayout& layout = kv.layout;
-  const auto scale_of = [&](const float* values, const TensorFormat& format, const float* stored) {
+  const auto scale_of = [&](const float* values, const TensorFormat& format, const float* given, const float* stored) {
     if (!format.scaled()) return 1.0f;
+    if (given != nullptr) return *given;
     return stored != nullptr ? stored[head] : group_scale(values, layout.head_dim, format);
   };
-  const float k_scale = scale_of(k, kv.k_format, kv.k_scales), v_scale = scale_of(v, kv.v_format, kv.v_scales);
+  const float k_scale = scale_of(k, kv.k_format, k_given, kv.k_scales),
+              v_scale = scale_of(v, kv.v_format, v_given, kv.v_scales);
   const float k_inverse = 1.0f / k_scale, v_inverse = 1.0f / v_scale;
   for (int d = 0; d < layout.head_dim; ++d) {
     store_code(layout.k, page + k_position(layout, slot, d), is_nan(k_scale) ? 0.0f : k[d] * k_inverse);

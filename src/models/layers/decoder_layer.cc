@@ -95,15 +95,58 @@ Result<DecoderLayer> LayerLoader::frame(int index) const {
     OCTAVO_ASSIGN(out.q_norm, norm_weight(checkpoint_, prefix + "self_attn.q_norm.weight", c.head_dim, report_));
     OCTAVO_ASSIGN(out.k_norm, norm_weight(checkpoint_, prefix + "self_attn.k_norm.weight", c.head_dim, report_));
   }
+  OCTAVO_TRY(load_kv(index, out));
   const KvPlan& kv = plan_.kv[static_cast<size_t>(index)];
-  OCTAVO_ASSIGN(const KvScales scales, checkpoint_.kv_scales(index));
-  if (kv.k.scale_time == ScaleTime::kStored) out.k_scales = per_head(scales.k, c.num_kv_heads);
-  if (kv.v.scale_time == ScaleTime::kStored) out.v_scales = per_head(scales.v, c.num_kv_heads);
   const AttentionKey key{kv.k.element, kv.v.element, static_cast<int>(c.head_dim),
                          static_cast<int>(c.num_heads / c.num_kv_heads)};
   out.attention = &choose_attention(key, isa_);
   out.window = c.sliding_window.empty() ? 0 : c.sliding_window[static_cast<size_t>(index)];
   return out;
+}
+
+Result<std::vector<float>> LayerLoader::stored_kv_scales(int index, bool key) const {
+  const auto layer = static_cast<size_t>(index);
+  const KvPlan& kv = plan_.kv[layer];
+  const TensorFormat& format = key ? kv.k : kv.v;
+  const KvOptions& options = key ? kv.k_options : kv.v_options;
+  OCTAVO_ASSIGN(const KvScales stored, checkpoint_.kv_scales(index));
+  if (!format.scaled() || format.scale_time != ScaleTime::kStored) return std::vector<float>();
+  if (const KvCalibration* calibration = checkpoint_.kv_calibration())
+    return calibration->scales(layer, key, format, options);
+  const std::vector<float>& scales = key ? stored.k : stored.v;
+  const KvPlan& written = checkpoint_.stored_plan().kv[layer];
+  const bool fits = !scales.empty() && (key ? written.k : written.v).element == format.element;
+  if (fits && !options.channels) return per_head(scales, checkpoint_.config().num_kv_heads);
+  return fail({.what = "the model has no calibrated scales for this KV cache",
+               .where = fmt::format("{}, layer {}", checkpoint_.path().string(), index),
+               .found = scales.empty() ? "none" : fmt::format("scales of {}", (key ? written.k : written.v).describe()),
+               .expected = fmt::format("values for {} {}", key ? "K" : "V", kv_side_name(format, options)),
+               .remedy = "make them with octavo quantize --calibrate FILE --kv TYPE, name their file with "
+                         "--kv-calibration, or leave the option out"});
+}
+
+Result<void> LayerLoader::load_kv(int index, DecoderLayer& out) const {
+  const auto layer = static_cast<size_t>(index);
+  const KvPlan& kv = plan_.kv[layer];
+  OCTAVO_ASSIGN(out.k_scales, stored_kv_scales(index, true));
+  OCTAVO_ASSIGN(out.v_scales, stored_kv_scales(index, false));
+  const KvCalibration* calibration = checkpoint_.kv_calibration();
+  if (kv.k_options.temperature && calibration == nullptr)
+    return fail({.what = "the model has no calibrated query temperature",
+                 .where = fmt::format("{}, layer {}", checkpoint_.path().string(), index),
+                 .remedy = "fit it with octavo quantize --calibrate FILE --kv TYPE --refit-temperature"});
+  const float temperature = kv.k_options.temperature ? calibration->layers[layer].temperature : 1.0f;
+  if (kv.k_options.channels) {
+    KvCalibration::Channels channels = calibration->channels(layer, kv.k);
+    out.k_zeros = std::move(channels.zeros);
+    for (const float scale : channels.scales) {
+      out.q_factors.push_back(scale * temperature);
+      out.k_inverses.push_back(1.0f / scale);
+    }
+  } else if (kv.k_options.temperature) {
+    out.q_factors.assign(static_cast<size_t>(checkpoint_.config().kv_size()), temperature);
+  }
+  return {};
 }
 
 Result<DecoderLayer> LayerLoader::load(int index) const {

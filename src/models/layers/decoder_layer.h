@@ -35,7 +35,8 @@ LinearInput input_of(Role role);
 struct DecoderLayer {
   AlignedArray<float> input_norm, post_norm, q_norm, k_norm;
   LinearGroup qkv, o, gate_up, down;
-  std::vector<float> k_scales, v_scales;  // [num_kv_heads] or empty
+  std::vector<float> k_scales, v_scales;              // [num_kv_heads] or empty
+  std::vector<float> q_factors, k_zeros, k_inverses;  // [num_kv_heads x head_dim] or empty: formats/paged_kv.h
   const AttentionKernel* attention = nullptr;
   int64_t window = 0;
 };
@@ -54,6 +55,9 @@ class LayerLoader {
   Result<AlignedArray<float>> final_norm() const;
 
  private:
+  // Stored KV scales and what else the layer's KV plan takes from a calibration.
+  Result<void> load_kv(int layer, DecoderLayer& out) const;
+  Result<std::vector<float>> stored_kv_scales(int layer, bool key) const;
   const Checkpoint& checkpoint_;
   const PrecisionPlan& plan_;
   Isa isa_;

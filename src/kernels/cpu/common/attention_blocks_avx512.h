@@ -3,7 +3,7 @@
 // chain that each sum is.
 #pragma once
 
-#include "kernels/cpu/common/attention_softmax_simd.h"
+#include "kernels/cpu/common/attention_tile_simd.h"
 #include "kernels/cpu/common/kv_lines_avx512.h"
 
 namespace octavo {
@@ -188,6 +188,7 @@ OCTAVO_INLINE void prefetch_scales(const AttentionShape& shape, const KeyBlock& 
 template <class A>
 void attend_block(const AttentionShape& shape, const KeyBlock& block, const KeyBlock* next, int rows,
                   const AttentionMemory& memory, const SoftmaxState& state) {
+  if (block.wide != nullptr) return attend_block_as_tile<A>(shape, block, rows, memory, state);
   const int64_t chunk_size = static_cast<int64_t>(rows + 16) * kQueryStride;
   prefetch_scales(shape, block);
   for (int row0 = 0; row0 < rows; row0 += kMaxBlockRows) {

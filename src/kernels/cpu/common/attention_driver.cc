@@ -82,7 +82,9 @@ class AttentionRun {
               .v_offset = layout.v_offset(),
               .k_scales_offset = layout.k_scales_offset(),
               .v_scales_offset = layout.v_scales_offset(),
-              .scale = call.scale * kLog2E};
+              .scale = call.scale * kLog2E,
+              .k_wide = call.kv.k_wide,
+              .v_wide = call.kv.v_wide};
     allocate(scratch);
   }
 
@@ -164,6 +166,8 @@ class AttentionRun {
     const int32_t* table = job.sequence->page_table + start / kPageTokens;
     for (int page = keys.begin / kPageTokens; page * kPageTokens < keys.end; ++page)
       keys.pages[page] = call_.kv.page(table[page], head);
+    if (block == 0 && keys.begin < std::max(call_.kv.k_wide, call_.kv.v_wide))
+      keys.wide = call_.kv.wide_tokens(table[0], head);
     return keys;
   }
 

@@ -23,6 +23,7 @@ struct AttentionShape {
   int head_dim = 0, v_panels = 0;                                 // v_panels: head_dim in units of 32
   size_t v_offset = 0, k_scales_offset = 0, v_scales_offset = 0;  // in a page
   float scale = 0;                                                // head_dim^-0.5 x log2 e
+  int k_wide = 0, v_wide = 0;                                     // as in PagedKvLayer
 };
 
 // The keys [begin, end) of one block of one sequence and KV head, counted from the block's first key. pages[i] holds
@@ -30,6 +31,7 @@ struct AttentionShape {
 struct KeyBlock {
   const std::byte* pages[kBlockPages] = {};
   int begin = 0, end = 0;
+  const std::byte* wide = nullptr;  // BF16 tokens that stand for the block's first ones; null where none is seen
 };
 
 // Softmax state of rows: largest score, sum, unnormalised output [rows][32 x v_panels]. m and l have room for a

@@ -32,6 +32,9 @@ OCTAVO_INLINE void load_factors(const AttentionShape& shape, const KeyBlock& blo
       store(memory.k_factors + page * kPageTokens + half, load(k_scales + half) * splat(shape.scale));
       store(memory.v_factors + page * kPageTokens + half, load(v_scales + half));
     }
+  if (block.wide == nullptr) return;
+  for (int t = block.begin; t < smaller(block.end, shape.k_wide); ++t) memory.k_factors[t] = shape.scale;
+  for (int t = block.begin; t < smaller(block.end, shape.v_wide); ++t) memory.v_factors[t] = 1.0f;
 }
 
 // From the sums q x k of the keys in `range` to their weights exp2(s - m) x v_scale, in place; keys outside the range

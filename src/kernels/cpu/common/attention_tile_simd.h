@@ -184,6 +184,32 @@ void attend_tile(const AttentionShape& shape, const AttentionTile& tile, const A
   }
 }
 
+// Wide tokens into the tiles that load_block has filled from the pages.
+template <class A>
+void load_wide(const AttentionShape& shape, const KeyBlock& block, const AttentionMemory& memory) {
+  // Element `half` of step `step` in column `column` of a tile.
+  const auto put = [](float* tile, int64_t step, int column, int half, const std::byte* from) {
+    unsigned short bits;
+    __builtin_memcpy(&bits, from, sizeof bits);
+    char* at = reinterpret_cast<char*>(tile + step * 32 + column);
+    if constexpr (A::kTokens == 2) {
+      __builtin_memcpy(at + 2 * half, &bits, sizeof bits);
+    } else {
+      const unsigned word = static_cast<unsigned>(bits) << 16;
+      __builtin_memcpy(at, &word, sizeof word);
+    }
+  };
+  const int hd = shape.head_dim;
+  for (int t = block.begin; t < smaller(block.end, shape.k_wide); ++t)
+    for (int d = 0; d < hd; ++d)
+      put(memory.k_tile, d / A::kTokens, t, d % A::kTokens, block.wide + static_cast<int64_t>(t * hd + d) * 2);
+  const std::byte* values = block.wide + static_cast<int64_t>(shape.k_wide) * hd * 2;
+  for (int t = block.begin; t < smaller(block.end, shape.v_wide); ++t)
+    for (int d = 0; d < hd; ++d)
+      put(memory.v_tile, static_cast<int64_t>(d / 32) * (kAttentionBlock / A::kTokens) + t / A::kTokens, d % 32,
+          t % A::kTokens, values + static_cast<int64_t>(t * hd + d) * 2);
+}
+
 // Pages of the block as tiles: K [page][step][32 keys], V [panel][step][32 dimensions].
 template <class A>
 void load_block(const AttentionShape& shape, const KeyBlock& block, const AttentionMemory& memory) {
@@ -212,6 +238,21 @@ void load_block(const AttentionShape& shape, const KeyBlock& block, const Attent
               memory.v_tile +
                   (static_cast<int64_t>(panel) * kAttentionBlock / 2 + page * kPairs + pair) * (32 * A::kLineSteps));
   });
+  if (block.wide != nullptr) load_wide<A>(shape, block, memory);
+}
+
+// A decode block the way of prefill: a tile of one token.
+template <class A>
+void attend_block_as_tile(const AttentionShape& shape, const KeyBlock& block, int rows, const AttentionMemory& memory,
+                          const SoftmaxState& state) {
+  load_block<A>(shape, block, memory);
+  const AttentionTile tile{.rows = rows,
+                           .group = rows,
+                           .first_position = block.end - 1,
+                           .window = block.begin > 0 ? block.end - block.begin : 0,
+                           .block_start = 0,
+                           .fresh = true};
+  attend_tile<A>(shape, tile, memory, state);
 }
 
 template <class A>

@@ -5,6 +5,7 @@
 
 #include "base/aligned.h"
 #include "kernels/cpu/common/float_mode.h"
+#include "kernels/kv_write.h"
 
 namespace octavo {
 namespace {
@@ -63,17 +64,42 @@ KvTarget kv_target(const PagedKvLayer& kv, bool is_k, int head, std::byte* page,
           .slot = slot};
 }
 
-void rope_kv_row(const ProducerRows& rows, const RopeKvCall& call, float* row, int64_t position, int32_t page_id) {
-  const int head_dim = call.head_dim, slot = static_cast<int>(position % kPageTokens);
-  const float* cos_sin = call.cos_sin + position * head_dim;
-  float* k = row + static_cast<int64_t>(call.num_heads) * head_dim;
-  const float* v = k + static_cast<int64_t>(call.num_kv_heads) * head_dim;
-  rows.rope(row, call.num_heads, head_dim, call.q_norm, call.eps, cos_sin);
-  rows.rope(k, call.num_kv_heads, head_dim, call.k_norm, call.eps, cos_sin);
+// The parts of a row of q, k and v, and the token's place.
+struct RopeRow {
+  float *q, *k, *v;
+  int64_t position;
+  const int32_t* page_table;
+
+  RopeRow(const RopeKvCall& call, const KvSequence& sequence, int64_t i)
+      : q(call.qkv + (sequence.row_begin + i) * call.stride),
+        k(q + static_cast<int64_t>(call.num_heads) * call.head_dim),
+        v(k + static_cast<int64_t>(call.num_kv_heads) * call.head_dim),
+        position(sequence.position + i),
+        page_table(sequence.page_table) {}
+  int slot() const { return static_cast<int>(position % kPageTokens); }
+  std::byte* page(const PagedKvLayer& kv, int head) const { return kv.page(page_table[position / kPageTokens], head); }
+};
+
+void rope_row(const ProducerRows& rows, const RopeKvCall& call, const RopeRow& row) {
+  const float* cos_sin = call.cos_sin + row.position * call.head_dim;
+  rows.rope(row.q, call.num_heads, call.head_dim, call.q_norm, call.eps, cos_sin);
+  rows.rope(row.k, call.num_kv_heads, call.head_dim, call.k_norm, call.eps, cos_sin);
+  to_cache_space(call.kv, call.num_heads, row.q, row.k);
+}
+
+// `scales`: of a rescaled cache, else null.
+void store_row(const ProducerRows& rows, const RopeKvCall& call, const RopeRow& row, const BlockScales* scales) {
+  const PagedKvLayer& kv = call.kv;
   for (int h = 0; h < call.num_kv_heads; ++h) {
-    std::byte* page = call.kv.page(page_id, h);
-    rows.store_k(k + static_cast<int64_t>(h) * head_dim, kv_target(call.kv, true, h, page, slot));
-    rows.store_v(v + static_cast<int64_t>(h) * head_dim, kv_target(call.kv, false, h, page, slot));
+    std::byte* page = row.page(kv, h);
+    const float *k = row.k + static_cast<int64_t>(h) * call.head_dim,
+                *v = row.v + static_cast<int64_t>(h) * call.head_dim;
+    KvTarget to_k = kv_target(kv, true, h, page, row.slot()), to_v = kv_target(kv, false, h, page, row.slot());
+    if (scales != nullptr && scales->k(row.position, h) != nullptr) to_k.given = scales->k(row.position, h);
+    if (scales != nullptr && scales->v(row.position, h) != nullptr) to_v.given = scales->v(row.position, h);
+    rows.store_k(k, to_k);
+    rows.store_v(v, to_v);
+    if (row.position < std::max(kv.k_wide, kv.v_wide)) store_wide(kv, row.page_table[0], h, row.position, k, v);
   }
 }
 
@@ -129,11 +155,24 @@ void run_rope_kv(const ProducerRows& rows, const RopeKvCall& call, ThreadPool& p
   const int64_t cols = static_cast<int64_t>(call.num_heads + 2 * call.num_kv_heads) * call.head_dim;
   for (int64_t s = 0; s < call.num_sequences; ++s) {
     const KvSequence& sequence = call.sequences[s];
-    for_rows(sequence.num_rows, 2 * cols, pool, [&](int64_t i) {
-      const int64_t position = sequence.position + i;
-      rope_kv_row(rows, call, call.qkv + (sequence.row_begin + i) * call.stride, position,
-                  sequence.page_table[position / kPageTokens]);
+    if (!call.kv.layout.magnitudes) {
+      for_rows(sequence.num_rows, 2 * cols, pool, [&](int64_t i) {
+        const RopeRow row(call, sequence, i);
+        rope_row(rows, call, row);
+        store_row(rows, call, row, nullptr);
+      });
+      continue;
+    }
+    // Rescaled: the scale of a block needs the magnitudes of the one before.
+    for_rows(sequence.num_rows, cols, pool, [&](int64_t i) {
+      const RopeRow row(call, sequence, i);
+      rope_row(rows, call, row);
+      for (int h = 0; h < call.num_kv_heads; ++h)
+        store_magnitudes(call.kv, row.page(call.kv, h), row.slot(), h, row.k, row.v);
     });
+    const BlockScales scales(call.kv, sequence);
+    for_rows(sequence.num_rows, cols, pool,
+             [&](int64_t i) { store_row(rows, call, RopeRow(call, sequence, i), &scales); });
   }
 }
 

@@ -1,0 +1,172 @@
+#include "quantize/kv_calibrator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "formats/tensor.h"
+#include "quantize/attention_entropy.h"
+
+namespace octavo {
+namespace {
+
+constexpr size_t kTemperatureSamples = 8;
+constexpr int64_t kTemperatureQueries = 32;  // of a sample
+
+// Ranges are found for this element where the side asked for has no scales.
+TensorFormat scaled_format(const TensorFormat& format) {
+  return format.scaled() ? format : row_format(ElementType::kE4m3);
+}
+
+void worsen(std::optional<KvSideReport>& report, const ScaleEstimate& estimate, int layer) {
+  if (!report) report.emplace();
+  report->underflowed = std::max(report->underflowed, estimate.underflowed);
+  if (report->layer >= 0 && estimate.saturated <= report->saturated) return;
+  report->saturated = estimate.saturated;
+  report->layer = layer;
+}
+
+}  // namespace
+
+void compute_kv_scales(PrecisionPlan& plan) {
+  for (KvPlan& kv : plan.kv) {
+    kv.k.scale_time = kv.v.scale_time = ScaleTime::kDynamic;
+    kv.k_options = kv.v_options = {};
+  }
+}
+
+KvCalibrator::KvCalibrator(const ModelConfig& config, const PrecisionPlan& plan, const KvCalibrateOptions& options,
+                           const EstimatorOptions& estimator, Groups groups, ThreadPool& pool)
+    : config_(config), plan_(plan), options_(options), estimator_(estimator), groups_(std::move(groups)), pool_(pool) {
+  calibration_.kv_cache = options.kv;
+  calibration_.estimator = estimator_text(estimator);
+  report_.kv = options.kv;
+}
+
+Result<void> KvCalibrator::see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v,
+                                  int64_t stride) {
+  const auto heads = static_cast<size_t>(config_.num_kv_heads);
+  const int64_t kv_size = config_.kv_size();
+  if (k_seen_.empty()) {
+    k_seen_.assign(heads, ValueStatistics(config_.head_dim));
+    v_seen_.assign(heads, ValueStatistics(config_.head_dim));
+    k_min_.assign(static_cast<size_t>(kv_size), INFINITY);
+    k_max_.assign(static_cast<size_t>(kv_size), -INFINITY);
+  }
+  // Tokens that are kept in BF16 need no range.
+  const KvPlan& kv = plan_.kv[static_cast<size_t>(layer)];
+  const int64_t k_first = kv.k_options.wide_tokens, v_first = kv.v_options.wide_tokens;
+  for (size_t h = 0; h < heads; ++h) {
+    const int64_t column = static_cast<int64_t>(h) * config_.head_dim;
+    const auto add = [&](ValueStatistics& seen, const float* values, int64_t first) {
+      if (first < rows)
+        seen.add(ElementType::kF32, reinterpret_cast<const std::byte*>(values + first * stride + column), rows - first,
+                 stride * 4, pool_);
+    };
+    add(k_seen_[h], k, k_first);
+    add(v_seen_[h], v, v_first);
+    for (const ValueStatistics* seen : {&k_seen_[h], &v_seen_[h]})
+      if (seen->damaged())
+        return fail({.what = "keys or values are NaN or infinite",
+                     .where = fmt::format("{}, calibration sample {}",
+                                          kv_place_name(layer, seen == &k_seen_[h], static_cast<int64_t>(h)), sample),
+                     .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+  }
+  for (int64_t r = k_first; r < rows; ++r)
+    for (int64_t c = 0; c < kv_size; ++c) {
+      const float value = k[r * stride + c];
+      k_min_[static_cast<size_t>(c)] = std::min(k_min_[static_cast<size_t>(c)], value);
+      k_max_[static_cast<size_t>(c)] = std::max(k_max_[static_cast<size_t>(c)], value);
+    }
+  if (layer == 0) calibration_.tokens += rows;
+  if (options_.refit_temperature && held_.size() < kTemperatureSamples) hold(rows, k - config_.q_size(), k, stride);
+  return {};
+}
+
+void KvCalibrator::hold(int64_t rows, const float* q, const float* k, int64_t stride) {
+  Held& held = held_.emplace_back();
+  held.rows = rows;
+  for (int64_t r = 0; r < rows; ++r)
+    held.keys.insert(held.keys.end(), k + r * stride, k + r * stride + config_.kv_size());
+  const int64_t count = std::min(kTemperatureQueries, rows);
+  for (int64_t i = 1; i <= count; ++i) {
+    const int64_t position = rows * i / count - 1;
+    held.positions.push_back(position);
+    held.queries.insert(held.queries.end(), q + position * stride, q + position * stride + config_.q_size());
+  }
+}
+
+void KvCalibrator::finish_layer(int index) {
+  const KvPlan& kv = plan_.kv[static_cast<size_t>(index)];
+  KvCalibration::Layer layer;
+  layer.k = kv_side_name(kv.k, kv.k_options);
+  layer.v = kv_side_name(kv.v, kv.v_options);
+  for (size_t h = 0; h < k_seen_.size(); ++h)
+    for (const bool key : {true, false}) {
+      const ValueStatistics& seen = key ? k_seen_[h] : v_seen_[h];
+      const TensorFormat& asked = key ? kv.k : kv.v;
+      const TensorFormat format = scaled_format(asked);
+      ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, estimator_);
+      const float range = seen.amax() > 0 ? estimate.scale * element_info(format.element).max : 0.0f;
+      // The histogram would count part of the bin that amax lies in.
+      if (range >= seen.amax() * (1 - 1e-6f)) estimate.saturated = 0;
+      (key ? layer.k_range : layer.v_range).push_back(range);
+      const bool stored = asked.scaled() && asked.scale_time == ScaleTime::kStored;
+      if (stored && !(key && kv.k_options.channels)) worsen(key ? report_.k : report_.v, estimate, index);
+    }
+  const float widen =
+      estimator_.kind == Estimator::kMargin ? 1.0f / static_cast<float>(estimator_.margin) - 1.0f : 0.0f;
+  for (size_t c = 0; c < k_min_.size(); ++c) {
+    const bool seen = k_min_[c] <= k_max_[c];
+    const float half = seen ? 0.5f * (k_max_[c] - k_min_[c]) * widen : 0.0f;
+    layer.k_min.push_back(seen ? k_min_[c] - half : 0.0f);
+    layer.k_max.push_back(seen ? k_max_[c] + half : 0.0f);
+  }
+  calibration_.layers.push_back(std::move(layer));
+  if (options_.refit_temperature) {
+    report_.entropies.push_back(fit_temperature(index));
+    calibration_.layers.back().temperature = report_.entropies.back().temperature;
+  }
+  report_.tokens = calibration_.tokens;
+  k_seen_.clear();
+  v_seen_.clear();
+  held_.clear();
+}
+
+KvReport::Entropy KvCalibrator::fit_temperature(int index) const {
+  const KvPlan& kv = plan_.kv[static_cast<size_t>(index)];
+  const auto layer = static_cast<size_t>(index);
+  KeyRounding rounding{.format = kv.k, .options = kv.k_options};
+  rounding.head_dim = config_.head_dim;
+  if (kv.k.scaled() && kv.k.scale_time == ScaleTime::kStored)
+    rounding.scales = calibration_.scales(layer, true, kv.k, kv.k_options);
+  if (kv.k_options.channels) rounding.channels = calibration_.channels(layer, kv.k);
+  AttentionEntropy exact, lowered;
+  for (const Held& sample : held_) {
+    std::vector<float> keys = sample.keys, bf16 = sample.keys;
+    pool_.parallel_items(sample.rows, [&](int64_t r, int) {
+      for (int64_t h = 0; h < config_.num_kv_heads; ++h) {
+        const auto at = static_cast<size_t>((r * config_.num_kv_heads + h) * config_.head_dim);
+        round_key(rounding, r, h, &keys[at]);
+        round_key({.format = plain_format(ElementType::kBf16), .options = {}, .head_dim = config_.head_dim}, r, h,
+                  &bf16[at]);
+      }
+    });
+    exact.add(config_, sample.positions, sample.queries, bf16, pool_);
+    lowered.add(config_, sample.positions, sample.queries, keys, pool_);
+  }
+  KvReport::Entropy entropy;
+  entropy.bf16 = exact.mean(1.0, pool_);
+  entropy.lowered = lowered.mean(1.0, pool_);
+  entropy.temperature = static_cast<float>(lowered.temperature_for(entropy.bf16, pool_));
+  return entropy;
+}
+
+Result<LinearGroup> KvCalibrator::group(int layer, LinearInput input, const LayerLoader& loader) {
+  if (input == LinearInput::kO) finish_layer(layer);
+  return groups_(layer, input, loader);
+}
+
+}  // namespace octavo
