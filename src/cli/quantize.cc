@@ -1,6 +1,7 @@
 // octavo quantize: a checkpoint in eight bits, that Octavo and other engines load.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <chrono>
 
 #include "base/json.h"
@@ -37,7 +38,7 @@ class QuantizeCommand final : public Command {
     flags.option("samples", calibration_.data.samples, "Sequences of calibration text");
     flags.option("length", calibration_.data.length, "Tokens of a sequence");
     flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
-    flags.option("rounding", rounding_, "nearest or gptq (default: gptq with --calibrate, else nearest)");
+    flags.option("rounding", rounding_, "nearest, gptq, awq or awq-gptq (default: gptq with --calibrate, else nearest)");
     flags.option("scales-from", scales_from_,
                  "A quantized folder: its formats, dialect and activation scales for this model's weights (with "
                  "--calibrate, drift is checked); or a calibration.npz");
@@ -49,6 +50,12 @@ class QuantizeCommand final : public Command {
                "Calibrate behind BF16 activations and KV cache, not behind the scheme's own");
     flags.option("memory-limit", memory_limit_, "MB of activations held in memory; more is spilled beside OUT");
     flags.flag("dry-run", dry_run_, "Say what it will take of memory, disk and time, and write nothing");
+    flags.group("Transforms");
+    flags.option("smooth", smooth_,
+                 "0 < A < 1: SmoothQuant, moves the range of activation channels into weights (needs --calibrate)");
+    flags.option("rotate", rotate_,
+                 "online: rotate residual stream, heads and down_proj's input; offline: only what weights absorb, so "
+                 "that every engine loads it");
     machine_.declare(flags);
     output_.declare(flags);
   }
@@ -101,15 +108,16 @@ class QuantizeCommand final : public Command {
   }
 
   Result<void> read_calibration(const ModelOptions& machine) {
-    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq")
+    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq" && rounding_ != "awq" && rounding_ != "awq-gptq")
       return fail({.what = "unknown rounding",
                    .where = "--rounding",
                    .found = fmt::format("'{}'", rounding_),
-                   .expected = "nearest or gptq"});
+                   .expected = "nearest, gptq, awq or awq-gptq"});
     OCTAVO_ASSIGN(calibration_.estimator, parse_estimator(estimator_));
     options_.estimator = calibration_.estimator;
+    OCTAVO_TRY(read_transforms());
     if (calibrate_.empty()) {
-      if (rounding_ == "gptq")
+      if (rounding_.ends_with("gptq"))
         return fail({.what = "GPTQ needs calibration text",
                      .where = "--rounding gptq",
                      .remedy = "give some with --calibrate FILE"});
@@ -128,13 +136,36 @@ class QuantizeCommand final : public Command {
     calibration_.planned_activations = !wide_activations_;
     calibration_.memory_limit = memory_limit_ * 1'000'000;
     OCTAVO_ASSIGN(calibration_.data.sources, parse_calibration_sources(calibrate_));
-    calibration_.rounding = rounding_ == "nearest" ? Rounding::kNearest : Rounding::kGptq;
+    calibration_.rounding = rounding_ == "nearest" || rounding_ == "awq" ? Rounding::kNearest : Rounding::kGptq;
     calibration_.isa = machine.isa.value_or(best_isa());
     if (!isa_available(calibration_.isa))
       return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(calibration_.isa)),
                    .where = "--isa",
                    .expected = fmt::format("{} or below", isa_name(best_isa()))});
     options_.calibrate = calibration_;
+    return {};
+  }
+
+  Result<void> read_transforms() {
+    using Rotate = TransformOptions::Rotate;
+    TransformOptions& transforms = options_.transforms;
+    if (!smooth_.empty()) {
+      const char* const end = smooth_.data() + smooth_.size();
+      const auto [rest, error] = std::from_chars(smooth_.data(), end, transforms.smooth);
+      if (error != std::errc() || rest != end || !(transforms.smooth > 0 && transforms.smooth < 1))
+        return fail({.what = "smoothing is out of range",
+                     .where = "--smooth",
+                     .found = fmt::format("'{}'", smooth_),
+                     .expected = "above 0, below 1; for example 0.5"});
+    }
+    if (!rotate_.empty() && rotate_ != "online" && rotate_ != "offline")
+      return fail({.what = "unknown rotation",
+                   .where = "--rotate",
+                   .found = fmt::format("'{}'", rotate_),
+                   .expected = "online or offline"});
+    if (!rotate_.empty()) transforms.rotate = rotate_ == "online" ? Rotate::kOnline : Rotate::kOffline;
+    transforms.seed = calibration_.data.seed;
+    transforms.awq = rounding_.starts_with("awq");
     return {};
   }
 
@@ -227,7 +258,7 @@ class QuantizeCommand final : public Command {
   std::string model_, out_;
   QuantizeOptions options_;
   CalibrateOptions calibration_;
-  std::string calibrate_, rounding_, scales_from_, estimator_ = "amax";
+  std::string calibrate_, rounding_, scales_from_, estimator_ = "amax", smooth_, rotate_;
   bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;

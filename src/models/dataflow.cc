@@ -58,7 +58,8 @@ std::vector<Operation> layer_dataflow(const ModelConfig& config, const Precision
           producer("rms_norm", kResidual, gate.input),
           gate,
           linear(Role::kUp),
-          producer("silu_gate", "float32", down.input),
+          producer(config.down_hadamard > 0 ? fmt::format("silu_gate, hadamard of {}", config.down_hadamard) : "silu_gate",
+               "float32", down.input),
           down};
 }
 

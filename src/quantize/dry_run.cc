@@ -41,7 +41,7 @@ struct Probe {
   double weight_seconds = 0;  // one layer
 };
 
-Result<Probe> probe(const Checkpoint& checkpoint, Quantizer& quantizer, const CalibrationSet& samples,
+Result<Probe> probe(const QuantizeSource& source, Quantizer& quantizer, const CalibrationSet& samples,
                     const CalibrateOptions& options, const std::filesystem::path& out) {
   CalibrationSet few;
   few.samples.assign(samples.samples.begin(),
@@ -52,7 +52,8 @@ Result<Probe> probe(const Checkpoint& checkpoint, Quantizer& quantizer, const Ca
   const std::vector<QuantizeJob> jobs = quantizer.jobs();
   CalibrateOptions quiet = options;
   quiet.progress = {};
-  Calibrator calibrator(checkpoint, quantizer.plan(), jobs, quiet, folder, quantizer.pool());
+  Calibrator calibrator(source.checkpoint(), quantizer.plan(), jobs, quiet, folder, quantizer.pool(),
+                        source.transform());
   const auto start = Clock::now();
   const Result<void> ran = calibrator.run(few, 1);
   const double seconds = seconds_since(start);
@@ -68,7 +69,8 @@ Result<QuantizeEstimate> estimate_quantization(const Checkpoint& checkpoint, con
                                                const QuantizeOptions& options) {
   OCTAVO_TRY(check_output(checkpoint.path(), out));
   const std::function<void(const QuantizeProgress&)> silent;
-  Quantizer quantizer(checkpoint, options, silent);
+  OCTAVO_ASSIGN(const QuantizeSource source, QuantizeSource::open(checkpoint, options));
+  Quantizer quantizer(source, options, silent);
   OCTAVO_TRY(quantizer.prepare());
   QuantizeEstimate estimate;
   estimate.output_bytes = estimate.disk_bytes = quantizer.bytes_after();
@@ -85,7 +87,7 @@ Result<QuantizeEstimate> estimate_quantization(const Checkpoint& checkpoint, con
     (bytes > calibrate.memory_limit / 2 ? estimate.spilled_bytes : estimate.memory_bytes) += bytes;
   if (calibrate.rounding == Rounding::kGptq) estimate.memory_bytes += solver_bytes(quantizer.jobs());
   estimate.disk_bytes += weights_bytes(quantizer.jobs()) + estimate.spilled_bytes;
-  OCTAVO_ASSIGN(const Probe measured, probe(checkpoint, quantizer, samples, calibrate, out));
+  OCTAVO_ASSIGN(const Probe measured, probe(source, quantizer, samples, calibrate, out));
   estimate.seconds = static_cast<double>(checkpoint.config().num_layers) *
                      (measured.sample_seconds * static_cast<double>(estimate.tokens) + measured.weight_seconds);
   return estimate;

@@ -1,7 +1,10 @@
 #include "quantize/hessian.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <cstdlib>
+#include <vector>
 
 #include "base/check.h"
 #include "kernels/linear.h"
@@ -9,11 +12,45 @@
 namespace octavo {
 namespace {
 
+const double kLongRow = std::getenv("OG") ? atof(std::getenv("OG")) : 1e30;
 constexpr int64_t kBlock = 192;  // columns of H computed at a time, from its diagonal down: a multiple of 32
 
-// out[c][r - first] = rows[r][c], `stride` elements between the rows of out.
+float widen(uint16_t bf16) {
+  return load_element(ElementType::kBf16, &bf16, 0);
+}
+float widen(float value) {
+  return value;
+}
 template <class T>
-void transpose(const Activation& rows, int64_t first, T* out, int64_t stride, ThreadPool& pool) {
+T narrow(float value) {
+  T out;
+  store_element(sizeof(T) == 2 ? ElementType::kBf16 : ElementType::kF32, &out, 0, value);
+  return out;
+}
+
+// What each row from `first` on is multiplied with, so that its squared length passes `limit` medians nowhere.
+template <class T>
+std::vector<float> row_factors(const Activation& rows, int64_t first, double limit) {
+  std::vector<double> squares;
+  for (int64_t r = first; r < rows.rows; ++r) {
+    const T* row = reinterpret_cast<const T*>(rows.row(r));
+    double sum = 0;
+    for (int64_t c = 0; c < rows.cols; ++c) sum += static_cast<double>(widen(row[c])) * widen(row[c]);
+    squares.push_back(sum);
+  }
+  std::vector<double> sorted = squares;
+  std::nth_element(sorted.begin(), sorted.begin() + std::ssize(sorted) / 2, sorted.end());
+  const double most = limit * sorted[sorted.size() / 2];
+  std::vector<float> factors;
+  for (const double square : squares)
+    factors.push_back(square > most ? static_cast<float>(std::sqrt(most / square)) : 1.0f);
+  return factors;
+}
+
+// out[c][r - first] = rows[r][c] x factors[r - first], `stride` elements between the rows of out.
+template <class T>
+void transpose(const Activation& rows, int64_t first, std::span<const float> factors, T* out, int64_t stride,
+               ThreadPool& pool) {
   constexpr int64_t kTile = 32;
   const int64_t tiles = (rows.cols + kTile - 1) / kTile;
   pool.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
@@ -21,8 +58,9 @@ void transpose(const Activation& rows, int64_t first, T* out, int64_t stride, Th
       for (int64_t tile = begin; tile < end; ++tile)
         for (int64_t r = r0; r < std::min(r0 + kTile, rows.rows); ++r) {
           const T* row = reinterpret_cast<const T*>(rows.row(r));
+          const float factor = factors[static_cast<size_t>(r - first)];
           for (int64_t c = tile * kTile; c < std::min((tile + 1) * kTile, rows.cols); ++c)
-            out[c * stride + r - first] = row[c];
+            out[c * stride + r - first] = factor == 1.0f ? row[c] : narrow<T>(widen(row[c]) * factor);
         }
   });
 }
@@ -43,9 +81,11 @@ void Hessian::add(const Activation& rows, int64_t first, ThreadPool& pool) {
   for (int64_t r = 0; r < size_; ++r)  // an earlier, longer sample may have left values there
     std::memset(transposed_.data() + r * stride_bytes + row_bytes, 0, static_cast<size_t>(stride_bytes - row_bytes));
   if (element == ElementType::kBf16)
-    transpose(rows, first, reinterpret_cast<uint16_t*>(transposed_.data()), stride_bytes / bytes, pool);
+    transpose(rows, first, row_factors<uint16_t>(rows, first, kLongRow),
+              reinterpret_cast<uint16_t*>(transposed_.data()), stride_bytes / bytes, pool);
   else
-    transpose(rows, first, reinterpret_cast<float*>(transposed_.data()), stride_bytes / bytes, pool);
+    transpose(rows, first, row_factors<float>(rows, first, kLongRow), reinterpret_cast<float*>(transposed_.data()),
+              stride_bytes / bytes, pool);
 
   // H[b0.., b0..b1) += X^T X of the block's columns: the block is the weight, the features from b0 on are the input.
   AlignedBytes packed_rows(static_cast<size_t>(kBlock * row_bytes));

@@ -14,6 +14,7 @@
 #include "precision/plan.h"
 #include "quantize/calibrate.h"
 #include "quantize/scales_from.h"
+#include "quantize/weight_transform.h"
 
 namespace octavo {
 
@@ -27,6 +28,7 @@ struct QuantizeOptions {
   // `plan`; a statistics file gives static activation scales by `estimator`.
   std::optional<EarlierScales> earlier;
   EstimatorOptions estimator;
+  TransformOptions transforms;  // of the weights before they are rounded
 };
 
 struct QuantizeProgress {

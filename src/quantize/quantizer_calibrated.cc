@@ -20,11 +20,12 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   summary_.coverage = samples.coverage();
   calibrate_ = *options_.calibrate;
   calibrate_.input_scales = input_scales_;
-  const std::string fingerprint = Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples);
+  const std::string fingerprint = 
+      Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples, source_.transform());
   OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint));
   work_.emplace(std::move(work));
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
-  Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_);
+  Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
   OCTAVO_TRY(calibrator.run(samples));
   for (const std::string& note : calibrator.notes()) summary_.notes.push_back(note);
   OCTAVO_ASSIGN(statistics_, calibrator.statistics());
