@@ -271,6 +271,8 @@ Result<void> WeightTransform::read_f32(const TensorEntry& entry, int64_t begin, 
       hadamard_blocks(out.data(), static_cast<int64_t>(cols), largest_power_of_two(config_.head_dim));
     if (made != nullptr)
       for (size_t c = 0; c < cols; ++c) out[c] /= divisor(c);
+    if (made != nullptr && kind.is_norm)  // the quotient that set_factors() chose, which division may miss by a bit
+      for (size_t c = 0; c < cols; ++c) out[c] = as_stored(out[c], norms_.find(entry.name)->second.element);
     return {};
   }
   OCTAVO_TRY(rotation_ ? rotated_rows(*tensor, source, begin, end, out) : source_.read_f32(source, begin, end, out));
