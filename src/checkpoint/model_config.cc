@@ -163,7 +163,8 @@ Result<void> read_transforms(const ConfigKeys& keys, ModelConfig& config) {
   const Json* transforms = keys.find(kKey);
   if (transforms == nullptr) return {};
   const Error bad = keys.bad(
-      kKey, "{\"down_proj_input\": {\"type\": \"hadamard\", \"block\": a power of two that divides intermediate_size}}");
+      kKey,
+      "{\"down_proj_input\": {\"type\": \"hadamard\", \"block\": a power of two that divides intermediate_size}}");
   if (!transforms->is_object() || transforms->size() != 1 || !transforms->contains("down_proj_input")) return fail(bad);
   const Json& down = (*transforms)["down_proj_input"];
   if (!down.is_object() || down.size() != 2 || !down.contains("block") || !down.contains("type") ||

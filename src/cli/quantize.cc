@@ -38,7 +38,8 @@ class QuantizeCommand final : public Command {
     flags.option("samples", calibration_.data.samples, "Sequences of calibration text");
     flags.option("length", calibration_.data.length, "Tokens of a sequence");
     flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
-    flags.option("rounding", rounding_, "nearest, gptq, awq or awq-gptq (default: gptq with --calibrate, else nearest)");
+    flags.option("rounding", rounding_,
+                 "nearest, gptq, awq or awq-gptq (default: gptq with --calibrate, else nearest)");
     flags.option("scales-from", scales_from_,
                  "A quantized folder: its formats, dialect and activation scales for this model's weights (with "
                  "--calibrate, drift is checked); or a calibration.npz");
@@ -108,7 +109,8 @@ class QuantizeCommand final : public Command {
   }
 
   Result<void> read_calibration(const ModelOptions& machine) {
-    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq" && rounding_ != "awq" && rounding_ != "awq-gptq")
+    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq" && rounding_ != "awq" &&
+        rounding_ != "awq-gptq")
       return fail({.what = "unknown rounding",
                    .where = "--rounding",
                    .found = fmt::format("'{}'", rounding_),

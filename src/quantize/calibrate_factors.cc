@@ -1,6 +1,7 @@
 // The calibrator's factors per input channel: fitted on what a layer's source reads, kept with the finished layer.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "quantize/calibrate.h"
@@ -77,9 +78,11 @@ Result<void> Calibrator::fit_place(int layer, LinearInput input) {
 
 // In the order of use: a place's factors change the rows of the weights that make its input, which were read before.
 Result<void> Calibrator::fit(int layer) {
+  const auto start = std::chrono::steady_clock::now();
   for (const LinearInput input : {LinearInput::kQkv, LinearInput::kO, LinearInput::kGateUp, LinearInput::kDown})
     if (source_seen_.contains(input)) OCTAVO_TRY(fit_place(layer, input));
   source_seen_.clear();
+  weight_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return {};
 }
 

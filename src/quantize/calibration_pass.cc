@@ -9,7 +9,7 @@
 namespace octavo {
 namespace {
 
-constexpr int kSteps = 5;           // walks over all samples in a watched layer
+constexpr int kSteps = 5;            // walks over all samples in a watched layer
 constexpr int64_t kFitSamples = 32;  // the first samples, which a layer's source is fitted on
 
 PrecisionPlan wide_plan(const PrecisionPlan& plan) {
@@ -218,28 +218,28 @@ Result<void> CalibrationPass::fit_steps(int index, PassVisitor& visitor) {
       std::memcpy(out.codes, rows.codes, static_cast<size_t>(rows.rows * rows.code_stride));
     };
   };
-  const Result<void> seen = each_sample(false, fmt::format("layer {}", index), [&](int64_t s,
-                                                                                   const LayerRows& held) -> Result<void> {
-    if (s >= kFitSamples) return {};
-    std::copy_n(held.x, held.rows * c.hidden_size, fit_x_.data());
-    const LayerRows r{fit_x_.data(), held.rows, held.sequences};
-    const Activation normed = seen_.resize(bf16, r.rows, c.hidden_size);
-    runner_.norm(layer.input_norm, r.x, normed, pool_);
-    OCTAVO_TRY(visitor.see_source(index, LinearInput::kQkv, s, normed));
-    const PagedKvLayer kv = fresh_kv(wide_plan_.kv[static_cast<size_t>(index)], r.rows);
-    runner_.project_qkv(layer.qkv, layer, r, kv, copy_of(normed), pool_);
-    const Activation attended = attended_.resize(bf16, r.rows, c.q_size());
-    runner_.attend(layer, r, kv, attended, pool_);
-    OCTAVO_TRY(visitor.see_source(index, LinearInput::kO, s, attended));
-    runner_.add_projection(layer.o, r, copy_of(attended), pool_);
-    const Activation mlp = seen_.resize(bf16, r.rows, c.hidden_size);
-    runner_.norm(layer.post_norm, r.x, mlp, pool_);
-    OCTAVO_TRY(visitor.see_source(index, LinearInput::kGateUp, s, mlp));
-    runner_.project_gate_up(layer.gate_up, r.rows, copy_of(mlp), pool_);
-    const Activation gated = attended_.resize(bf16, r.rows, c.intermediate_size);
-    runner_.silu_gate(gated, pool_);
-    return visitor.see_source(index, LinearInput::kDown, s, gated);
-  });
+  const Result<void> seen =
+      each_sample(false, fmt::format("layer {}", index), [&](int64_t s, const LayerRows& held) -> Result<void> {
+        if (s >= kFitSamples) return {};
+        std::copy_n(held.x, held.rows * c.hidden_size, fit_x_.data());
+        const LayerRows r{fit_x_.data(), held.rows, held.sequences};
+        const Activation normed = seen_.resize(bf16, r.rows, c.hidden_size);
+        runner_.norm(layer.input_norm, r.x, normed, pool_);
+        OCTAVO_TRY(visitor.see_source(index, LinearInput::kQkv, s, normed));
+        const PagedKvLayer kv = fresh_kv(wide_plan_.kv[static_cast<size_t>(index)], r.rows);
+        runner_.project_qkv(layer.qkv, layer, r, kv, copy_of(normed), pool_);
+        const Activation attended = attended_.resize(bf16, r.rows, c.q_size());
+        runner_.attend(layer, r, kv, attended, pool_);
+        OCTAVO_TRY(visitor.see_source(index, LinearInput::kO, s, attended));
+        runner_.add_projection(layer.o, r, copy_of(attended), pool_);
+        const Activation mlp = seen_.resize(bf16, r.rows, c.hidden_size);
+        runner_.norm(layer.post_norm, r.x, mlp, pool_);
+        OCTAVO_TRY(visitor.see_source(index, LinearInput::kGateUp, s, mlp));
+        runner_.project_gate_up(layer.gate_up, r.rows, copy_of(mlp), pool_);
+        const Activation gated = attended_.resize(bf16, r.rows, c.intermediate_size);
+        runner_.silu_gate(gated, pool_);
+        return visitor.see_source(index, LinearInput::kDown, s, gated);
+      });
   if (!seen) return seen;
   return visitor.fit(index);
 }

@@ -27,8 +27,7 @@ void rounding_difference(const FactorWeight& weight, std::span<const float> fact
     for (int64_t r = 0; r < rows; ++r) {
       float* out = difference.data() + (begin + r) * stride;
       dequantize_row(rounded.view(), r, out);
-      for (int64_t c = 0; c < cols; ++c)
-        out[c] = out[c] / factors[static_cast<size_t>(c)] - source[r * cols + c];
+      for (int64_t c = 0; c < cols; ++c) out[c] = out[c] / factors[static_cast<size_t>(c)] - source[r * cols + c];
     }
   });
 }
@@ -85,7 +84,8 @@ OutputError::OutputError(std::span<const float> hessian, int64_t size, Isa isa)
 }
 
 double OutputError::operator()(std::span<const float> difference, int64_t rows, ThreadPool& pool) {
-  if (product_.size() < static_cast<size_t>(rows * size_)) product_ = AlignedArray<float>(static_cast<size_t>(rows * size_));
+  if (product_.size() < static_cast<size_t>(rows * size_))
+    product_ = AlignedArray<float>(static_cast<size_t>(rows * size_));
   const Activation input{.format = hessian_.key.activation,
                          .rows = rows,
                          .cols = size_,

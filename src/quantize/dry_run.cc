@@ -36,6 +36,22 @@ int64_t solver_bytes(const std::vector<QuantizeJob>& jobs) {
   return widest * widest * (4 + 8 + 8 + 4) + largest * 4 * 2;
 }
 
+// What transforms take: one rotated tensor; of a layer that is fitted its weights in BF16, and AWQ's Hessians.
+int64_t transform_bytes(const std::vector<QuantizeJob>& jobs, const TransformOptions& options) {
+  int64_t largest = 0, layer = 0, hessians = 0;
+  for (const QuantizeJob& job : jobs) {
+    const int64_t size = job.module.rows * job.module.cols;
+    if (job.module.role != Role::kHead) largest = std::max(largest, size);
+    if (job.module.layer != jobs.front().module.layer) continue;
+    layer += size * 2;
+    if (job.module.role == Role::kQ || job.module.role == Role::kO || job.module.role == Role::kGate ||
+        job.module.role == Role::kDown)
+      hessians += job.module.cols * job.module.cols * 4;
+  }
+  return (options.rotate != TransformOptions::Rotate::kNone ? largest * 4 : 0) + (options.fitted() ? layer : 0) +
+         (options.awq ? hessians : 0);
+}
+
 struct Probe {
   double sample_seconds = 0;  // a token of one layer
   double weight_seconds = 0;  // one layer
@@ -74,7 +90,7 @@ Result<QuantizeEstimate> estimate_quantization(const Checkpoint& checkpoint, con
   OCTAVO_TRY(quantizer.prepare());
   QuantizeEstimate estimate;
   estimate.output_bytes = estimate.disk_bytes = quantizer.bytes_after();
-  estimate.memory_bytes = kProcessBytes;
+  estimate.memory_bytes = kProcessBytes + transform_bytes(quantizer.jobs(), options.transforms);
   if (!options.calibrate) return estimate;
   const CalibrateOptions& calibrate = *options.calibrate;
   OCTAVO_ASSIGN(const CalibrationSet samples,

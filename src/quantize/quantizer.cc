@@ -143,7 +143,8 @@ Result<void> Quantizer::lay_out() {
   if (original.tied_embeddings && !checkpoint_.config().tied_embeddings)
     summary_.notes.push_back(fmt::format(
         "rotation parts the head from the embedding (the final norm's weight goes into the head): {:.1f} MB more",
-        static_cast<double>(data_bytes({"", *element_of(*checkpoint_.tensors().find("lm_head.weight")),
+        static_cast<double>(data_bytes({"",
+                                        *element_of(*checkpoint_.tensors().find("lm_head.weight")),
                                         {original.vocab_size, original.hidden_size}})) /
             1e6));
   if (checkpoint_.config().down_hadamard > 0)

@@ -20,7 +20,7 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   summary_.coverage = samples.coverage();
   calibrate_ = *options_.calibrate;
   calibrate_.input_scales = input_scales_;
-  const std::string fingerprint = 
+  const std::string fingerprint =
       Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples, source_.transform());
   OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint));
   work_.emplace(std::move(work));

@@ -78,17 +78,18 @@ Result<void> Quantizer::over_slabs(const TensorEntry& entry, int64_t rows,
 // A tensor that a transform changed, rounded to the type that it was stored in.
 Result<void> Quantizer::copy_transformed(const TensorEntry& entry, ShardedWriter& writer) {
   const ElementType element = *element_from_safetensors(entry.stored_type);
-  return over_slabs(entry, rows_per_slab(entry, plain_format(element)), [&](int64_t begin, int64_t end) -> Result<void> {
-    std::vector<float> values;
-    OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, values));
-    if (const auto at = find_non_finite(rows)) return fail(not_finite(entry, begin, *at));
-    std::vector<std::byte> bytes(static_cast<size_t>(rows_bytes(entry, end - begin)));
-    for (size_t i = 0; i < values.size(); ++i) store_element(element, bytes.data(), i, values[i]);
-    OCTAVO_TRY(writer.write(entry.name, static_cast<size_t>(rows_bytes(entry, begin)), bytes));
-    checkpoint_.tensors().forget(entry, begin, end);
-    done(static_cast<int64_t>(bytes.size()), entry.name);
-    return {};
-  });
+  return over_slabs(entry, rows_per_slab(entry, plain_format(element)),
+                    [&](int64_t begin, int64_t end) -> Result<void> {
+                      std::vector<float> values;
+                      OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, values));
+                      if (const auto at = find_non_finite(rows)) return fail(not_finite(entry, begin, *at));
+                      std::vector<std::byte> bytes(static_cast<size_t>(rows_bytes(entry, end - begin)));
+                      for (size_t i = 0; i < values.size(); ++i) store_element(element, bytes.data(), i, values[i]);
+                      OCTAVO_TRY(writer.write(entry.name, static_cast<size_t>(rows_bytes(entry, begin)), bytes));
+                      checkpoint_.tensors().forget(entry, begin, end);
+                      done(static_cast<int64_t>(bytes.size()), entry.name);
+                      return {};
+                    });
 }
 
 Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer) {

@@ -19,7 +19,7 @@ class Rotation {
 
  private:
   int64_t size_, power_, runs_;
-  std::vector<float> signs_;   // [size]
+  std::vector<float> signs_;    // [size]
   std::vector<double> across_;  // [runs, runs], orthogonal
 };
 

@@ -82,9 +82,8 @@ Matrix round_matrix_searched(std::span<const float> values, int64_t rows, int64_
   pool.parallel_items(rows, [&](int64_t r, int) {
     for (int64_t c = 0; c < cols; c += format.block_cols) {
       const auto count = static_cast<size_t>(std::min<int64_t>(format.block_cols, cols - c));
-      const ScaleAndZero group =
-          search_scale(values.subspan(static_cast<size_t>(r * cols + c), count),
-                       importance.subspan(static_cast<size_t>(c), count), format, matrix.outer);
+      const ScaleAndZero group = search_scale(values.subspan(static_cast<size_t>(r * cols + c), count),
+                                              importance.subspan(static_cast<size_t>(c), count), format, matrix.outer);
       const auto i = static_cast<size_t>(matrix.view().grid_index(r, c));
       matrix.scales[i] = group.scale;
       if (format.zero_points) matrix.zeros[i] = group.zero;

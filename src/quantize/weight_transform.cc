@@ -134,8 +134,9 @@ Result<std::unique_ptr<WeightTransform>> WeightTransform::create(const Checkpoin
     OCTAVO_CHECK(embedding != nullptr, "a checkpoint without {}", kEmbedding);
     TensorEntry head = *embedding;
     head.name = kHead;
-    const auto at = std::lower_bound(transform->entries_.begin(), transform->entries_.end(), head.name,
-                                     [](const TensorEntry& entry, const std::string& name) { return entry.name < name; });
+    const auto at =
+        std::lower_bound(transform->entries_.begin(), transform->entries_.end(), head.name,
+                         [](const TensorEntry& entry, const std::string& name) { return entry.name < name; });
     transform->entries_.insert(at, std::move(head));
   }
   return transform;
@@ -161,8 +162,8 @@ void WeightTransform::set_factors(int layer, LinearInput input, std::vector<floa
   OCTAVO_CHECK(can_scale(input), "no factors at {}", static_cast<int>(input));
   share_largest(input, factors);
   if (input == kQkv || input == kGateUp) {
-    const Norm& norm =
-        norms_.at(fmt::format("{}{}.{}.weight", kLayers, layer, input == kQkv ? "input_layernorm" : "post_attention_layernorm"));
+    const Norm& norm = norms_.at(
+        fmt::format("{}{}.{}.weight", kLayers, layer, input == kQkv ? "input_layernorm" : "post_attention_layernorm"));
     for (size_t i = 0; i < factors.size(); ++i) {
       const float own = rotation_ ? 1.0f : norm.weight[i], divided = as_stored(own / factors[i], norm.element);
       factors[i] = divided == 0 || !std::isfinite(divided) ? 1.0f : own / divided;
@@ -177,8 +178,9 @@ const std::vector<float>* WeightTransform::factors(int layer, LinearInput input)
 }
 
 const TensorEntry* WeightTransform::find(std::string_view name) const {
-  const auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
-                                   [](const TensorEntry& entry, std::string_view wanted) { return entry.name < wanted; });
+  const auto at =
+      std::lower_bound(entries_.begin(), entries_.end(), name,
+                       [](const TensorEntry& entry, std::string_view wanted) { return entry.name < wanted; });
   return at == entries_.end() || at->name != name ? nullptr : &*at;
 }
 

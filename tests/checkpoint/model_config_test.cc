@@ -140,7 +140,8 @@ TEST(ModelConfig, OnlineTransforms) {
   for (const char* value :
        {R"({})", R"([])", R"({"down_proj_input":{"type":"hadamard"}})", R"({"down_proj_input":{"block":64}})",
         R"({"down_proj_input":{"type":"fourier","block":64}})", R"({"down_proj_input":{"type":"hadamard","block":48}})",
-        R"({"down_proj_input":{"type":"hadamard","block":128}})", R"({"down_proj_input":{"type":"hadamard","block":0}})",
+        R"({"down_proj_input":{"type":"hadamard","block":128}})",
+        R"({"down_proj_input":{"type":"hadamard","block":0}})",
         R"({"down_proj_input":{"type":"hadamard","block":"64"}})",
         R"({"down_proj_input":{"type":"hadamard","block":64,"seed":1}})",
         R"({"down_proj_input":{"type":"hadamard","block":64},"o_proj_input":{"type":"hadamard","block":64}})"})

@@ -42,8 +42,8 @@ TEST(OutputError, IsTheTrace) {
     for (int64_t i = 0; i < size; ++i) {
       d[static_cast<size_t>(r * error.stride() + i)] = values[static_cast<size_t>(r * size + i)];
       for (int64_t j = 0; j < size; ++j)
-        expected += static_cast<double>(values[static_cast<size_t>(r * size + i)]) * h[static_cast<size_t>(i * size + j)] *
-                    values[static_cast<size_t>(r * size + j)];
+        expected += static_cast<double>(values[static_cast<size_t>(r * size + i)]) *
+                    h[static_cast<size_t>(i * size + j)] * values[static_cast<size_t>(r * size + j)];
     }
   EXPECT_NEAR(error(d, rows, pool), expected, 1e-4 * expected);
 }
@@ -73,7 +73,7 @@ TEST(Awq, FindsFactorsForUnequalChannels) {
 TEST(Smooth, SharesTheRangeBetweenActivationAndWeight) {
   const std::vector<float> x = {64, 1, 0, 4}, w = {1, 4, 2, 0};
   const std::vector<float> factors = smooth_factors(x, w, 0.5f);
-  EXPECT_FLOAT_EQ(factors[0], 8);    // both sides: 8
+  EXPECT_FLOAT_EQ(factors[0], 8);     // both sides: 8
   EXPECT_FLOAT_EQ(factors[1], 0.5f);  // both sides: 2
   EXPECT_EQ(factors[2], 1);
   EXPECT_EQ(factors[3], 1);

@@ -160,7 +160,9 @@ class TransformedQuantization : public testing::Test {
                   for (size_t i = 0; i < values.size(); ++i) {
                     const bool outlier = i % cols == 7 || i % cols == 200;
                     if (outlier && name.find("layernorm") != std::string::npos) values[i] *= 60;
-                    if (outlier && cols == 320 && (name.find("self_attn") != std::string::npos || name.find("mlp") != std::string::npos)) values[i] /= 60;
+                    if (outlier && cols == 320 &&
+                        (name.find("self_attn") != std::string::npos || name.find("mlp") != std::string::npos))
+                      values[i] /= 60;
                   }
                 });
     ASSERT_TRUE(write_text_file(model_ / "tokenizer.json", byte_tokenizer_json({}, 320, {1, 2})).has_value());
