@@ -77,7 +77,7 @@ Calibrator::Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, 
 std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
                                     const CalibrateOptions& options, const CalibrationSet& samples,
                                     const WeightTransform* transform) {
-  std::string text = fmt::format("octavo calibration 1\nmodel {}\n", checkpoint.path().string());
+  std::string text = fmt::format("octavo calibration 2\nmodel {}\n", checkpoint.path().string());
   std::error_code ignored;
   std::vector<std::string> files;
   for (fs::directory_iterator it(checkpoint.path(), ignored), end; it != end; it.increment(ignored))
@@ -88,9 +88,9 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
   for (const std::string& file : files) text += file;
   text += fmt::format("samples {} tokens {} hash {:016x}\n", samples.samples.size(), samples.tokens(),
                       hash_samples(samples));
-  text += fmt::format("rounding {} damping {} act-order {} planned {} skip {} isa {} estimator {}\n",
+  text += fmt::format("rounding {} damping {} act-order {} planned {} isa {} estimator {}\n",
                       options.rounding == Rounding::kGptq ? "gptq" : "nearest", options.gptq.damping,
-                      options.gptq.act_order, options.planned_activations, options.skip_tokens, isa_name(options.isa),
+                      options.gptq.act_order, options.planned_activations, isa_name(options.isa),
                       estimator_text(options.estimator));
   if (transform != nullptr) text += fmt::format("transform {}\n", transform->options().describe());
   for (const auto& [name, scale] : options.input_scales) text += fmt::format("{} input scale {}\n", name, scale);
@@ -139,8 +139,7 @@ Result<void> Calibrator::see(int layer, LinearInput input, int64_t sample, const
   const bool awq = transform_ != nullptr && transform_->options().awq;
   if ((options_.rounding != Rounding::kGptq && !awq) || jobs_of(layer, input).empty()) return {};
   if (!hessian_) hessian_ = std::make_unique<Hessian>(rows.cols, options_.isa);
-  static const int64_t kSkip = std::getenv("OS") ? atoi(std::getenv("OS")) : 1;
-  hessian_->add(rows, std::min(kSkip, rows.rows - 1), pool_);
+  hessian_->add(rows, pool_);
   return {};
 }
 

@@ -31,8 +31,6 @@ struct CalibrateOptions {
   GptqOptions gptq;
   // Layers are calibrated behind activations and KV cache in the plan's own formats, or in BF16.
   bool planned_activations = true;
-  // Tokens at the start of a sample that do not count in the Hessian: the first ones' activations are huge.
-  int64_t skip_tokens = 1;
   EstimatorOptions estimator;                 // of static activation scales
   std::map<std::string, float> input_scales;  // by module: kept, not estimated
   int64_t memory_limit = int64_t{1} << 30;    // of activations held

@@ -37,7 +37,7 @@ Result<void> Calibrator::see_source(int layer, LinearInput input, int64_t sample
                    .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
   if (!transform_->options().awq) return {};
   if (!seen.hessian) seen.hessian = std::make_unique<Hessian>(rows.cols, options_.isa);
-  seen.hessian->add(rows, std::min(options_.skip_tokens, rows.rows - 1), pool_);
+  seen.hessian->add(rows, pool_);
   return {};
 }
 

@@ -5,7 +5,6 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 #include <utility>
 
@@ -109,7 +108,7 @@ Result<GptqSolver> GptqSolver::create(std::span<const float> hessian, int64_t si
   GptqSolver solver;
   solver.size_ = size;
   solver.act_order_ = options.act_order;
-  solver.search_scales_ = options.search_scales && !std::getenv("ON");
+  solver.search_scales_ = options.search_scales;
   const auto h = [&](int64_t r, int64_t c) { return hessian[static_cast<size_t>(r * size + c)]; };
   solver.order_.resize(static_cast<size_t>(size));
   std::iota(solver.order_.begin(), solver.order_.end(), int64_t{0});
