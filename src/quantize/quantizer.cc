@@ -167,6 +167,12 @@ Result<QuantizeSource> QuantizeSource::open(const Checkpoint& checkpoint, const 
     return fail({.what = "two ways to choose factors of the same channels",
                  .where = "--smooth, --rounding awq",
                  .remedy = "leave one out"});
+  if (transforms.any() && options.earlier)
+    return fail({.what = "activation scales and transformed weights that do not belong together",
+                 .where = "--scales-from",
+                 .found = transforms.describe(),
+                 .expected = "activations as the transformed weights make them",
+                 .remedy = "calibrate the transformed model: leave out --scales-from"});
   QuantizeSource source;
   source.original_ = &checkpoint;
   if (!transforms.any()) return source;

@@ -9,6 +9,7 @@
 #include "decoder_logits.h"
 #include "model_folder.h"
 #include "quantize/quantize_checkpoint.h"
+#include "quantize/statistics_file.h"
 #include "support/byte_tokenizer_json.h"
 #include "support/golden.h"
 
@@ -268,6 +269,23 @@ TEST_F(TransformedQuantization, WhatNeedsTextSaysSo) {
   QuantizeOptions both = options("int8");
   both.transforms = {.smooth = 0.5f, .awq = true};
   EXPECT_FALSE(quantize_checkpoint(source, folder_ / "out", both).has_value());
+  // Activation scales belong to the weights that they were seen behind.
+  QuantizeOptions fixed = options("fp8-static");
+  fixed.transforms.smooth = 0.5f;
+  ASSERT_TRUE(quantize_checkpoint(source, folder_ / "smooth", fixed).has_value());
+  for (const auto& from : {folder_ / "smooth", folder_ / "smooth" / kStatisticsName}) {
+    const auto earlier = read_earlier_scales(from, source.config());
+    ASSERT_FALSE(earlier.has_value());
+    EXPECT_NE(earlier.error().message().find("smooth 0.5"), std::string::npos);
+  }
+  fixed.transforms = {};
+  ASSERT_TRUE(quantize_checkpoint(source, folder_ / "plain", fixed).has_value());
+  QuantizeOptions mixed{.plan = {.scheme = ""}, .threads = 1};
+  mixed.earlier = read_earlier_scales(folder_ / "plain", source.config()).value();
+  mixed.transforms.rotate = Rotate::kOffline;
+  const auto refused_mix = quantize_checkpoint(source, folder_ / "out", mixed);
+  ASSERT_FALSE(refused_mix.has_value());
+  EXPECT_NE(refused_mix.error().message().find("--scales-from"), std::string::npos);
 }
 
 }  // namespace
