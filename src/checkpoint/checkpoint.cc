@@ -32,6 +32,8 @@ struct Checkpoint::State {
   std::set<std::string> used;
   std::vector<std::string> notes;
 
+  // Modules and their quantization, from configuration and tensors.
+  Result<void> describe(const Json& config_json);
   std::string where(std::string_view tensor) const { return fmt::format("{}, tensor {}", path.string(), tensor); }
 };
 
@@ -92,6 +94,16 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
+Result<void> Checkpoint::State::describe(const Json& config_json) {
+  for (LinearModule& module : config.linear_modules()) {
+    std::string name = module.name;
+    modules.emplace(std::move(name), std::move(module));
+  }
+  OCTAVO_TRY(check_head(path, config, *tensors, notes));
+  OCTAVO_ASSIGN(quantization, read_quantization(config_json, config, *tensors));
+  return {};
+}
+
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
   Checkpoint checkpoint;
   State& state = *checkpoint.state_;
@@ -115,16 +127,23 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path) {
     OCTAVO_ASSIGN(state.generation, read_generation(path, state.config));
     OCTAVO_ASSIGN(state.tensors, open_safetensors(path));
   }
-  for (LinearModule& module : state.config.linear_modules()) {
-    std::string name = module.name;
-    state.modules.emplace(std::move(name), std::move(module));
-  }
-  OCTAVO_TRY(check_head(path, state.config, *state.tensors, state.notes));
-  OCTAVO_ASSIGN(state.quantization, read_quantization(config_json, state.config, *state.tensors));
+  OCTAVO_TRY(state.describe(config_json));
   if (state.gguf) state.quantization.dialect = "gguf";
   const std::filesystem::path calibration = path / kKvCalibrationName;
   if (!state.gguf && std::filesystem::exists(calibration, ignored))
     OCTAVO_TRY(checkpoint.use_kv_calibration(calibration));
+  return checkpoint;
+}
+
+Result<Checkpoint> Checkpoint::derive(const Checkpoint& base, ModelConfig config,
+                                      std::unique_ptr<TensorReader> tensors) {
+  Checkpoint checkpoint;
+  State& state = *checkpoint.state_;
+  state.path = base.path();
+  state.config = std::move(config);
+  state.generation = base.generation_config();
+  state.tensors = std::move(tensors);
+  OCTAVO_TRY(state.describe(Json::object()));
   return checkpoint;
 }
 

@@ -70,6 +70,9 @@ class Checkpoint {
  public:
   // A folder with config.json and *.safetensors, or a .gguf file.
   static Result<Checkpoint> open(const std::filesystem::path& path);
+  // An unquantized model in `base`'s place, with other tensors: what a quantizer makes of them before it rounds them.
+  // `config` describes them.
+  static Result<Checkpoint> derive(const Checkpoint& base, ModelConfig config, std::unique_ptr<TensorReader> tensors);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();

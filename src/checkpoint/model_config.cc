@@ -155,6 +155,28 @@ Result<void> read_switches(const ConfigKeys& keys, const ModelClass& model, Mode
   return {};
 }
 
+// What octavo quantize --rotate leaves to the engine:
+// "octavo_transforms": {"down_proj_input": {"type": "hadamard", "block": 512}}. Anything else in it is an error: a
+// transform that is not applied makes the model's answers nonsense.
+Result<void> read_transforms(const ConfigKeys& keys, ModelConfig& config) {
+  constexpr std::string_view kKey = "octavo_transforms";
+  const Json* transforms = keys.find(kKey);
+  if (transforms == nullptr) return {};
+  const Error bad = keys.bad(
+      kKey,
+      "{\"down_proj_input\": {\"type\": \"hadamard\", \"block\": a power of two that divides intermediate_size}}");
+  if (!transforms->is_object() || transforms->size() != 1 || !transforms->contains("down_proj_input")) return fail(bad);
+  const Json& down = (*transforms)["down_proj_input"];
+  if (!down.is_object() || down.size() != 2 || !down.contains("block") || !down.contains("type") ||
+      down["type"] != "hadamard")
+    return fail(bad);
+  OCTAVO_ASSIGN(const auto block,
+                ConfigKeys(down, fmt::format("{}, {}", keys.where(), kKey)).integer("block", 1, kMaxSize));
+  if (!block || (*block & (*block - 1)) != 0 || config.intermediate_size % *block != 0) return fail(bad);
+  config.down_hadamard = *block;
+  return {};
+}
+
 // config.sliding_window from sliding_window, use_sliding_window, max_window_layers and layer_types.
 Result<void> read_windows(const ConfigKeys& keys, const ModelClass& model, ModelConfig& config) {
   const auto layers = static_cast<size_t>(config.num_layers);
@@ -249,6 +271,7 @@ Result<ModelConfig> parse_model_config(std::string_view json, std::string_view w
   OCTAVO_ASSIGN(config.architecture, read_architecture(keys, *model));
   OCTAVO_TRY(read_sizes(keys, *model, config));
   OCTAVO_TRY(read_switches(keys, *model, config));
+  OCTAVO_TRY(read_transforms(keys, config));
   OCTAVO_TRY(read_windows(keys, *model, config));
   OCTAVO_TRY(read_tokens(keys, *model, config));
   OCTAVO_ASSIGN(config.tied_embeddings, read_tied(root, keys));

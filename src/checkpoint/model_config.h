@@ -39,6 +39,7 @@ struct ModelConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;  // RMSNorm per head on q and k before RoPE
   bool tied_embeddings = false;
+  int64_t down_hadamard = 0;            // down's inputs pass a Hadamard transform in blocks of this many; 0: none
   std::vector<int64_t> sliding_window;  // per layer: number of keys a token sees, itself included; 0 = all
   RopeConfig rope;
   std::optional<int64_t> bos_token_id, pad_token_id;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 
 #include "base/json.h"
@@ -40,7 +41,8 @@ class QuantizeCommand final : public Command {
     flags.option("samples", calibration_.data.samples, "Sequences of calibration text");
     flags.option("length", calibration_.data.length, "Tokens of a sequence");
     flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
-    flags.option("rounding", rounding_, "nearest or gptq (default: gptq with --calibrate, else nearest)");
+    flags.option("rounding", rounding_,
+                 "nearest, gptq, awq or awq-gptq (default: gptq with --calibrate, else nearest)");
     flags.option("scales-from", scales_from_,
                  "A quantized folder: its formats, dialect and activation scales for this model's weights (with "
                  "--calibrate, drift is checked); or a calibration.npz");
@@ -55,6 +57,12 @@ class QuantizeCommand final : public Command {
                "Calibrate behind BF16 activations and KV cache, not behind the scheme's own");
     flags.option("memory-limit", memory_limit_, "MB of activations held in memory; more is spilled beside OUT");
     flags.flag("dry-run", dry_run_, "Say what it will take of memory, disk and time, and write nothing");
+    flags.group("Transforms");
+    flags.option("smooth", smooth_,
+                 "0 < A < 1: SmoothQuant, moves the range of activation channels into weights (needs --calibrate)");
+    flags.option("rotate", rotate_,
+                 "online: rotate residual stream, heads and down_proj's input; offline: only what weights absorb, so "
+                 "that every engine loads it");
     machine_.declare(flags);
     output_.declare(flags);
   }
@@ -109,11 +117,12 @@ class QuantizeCommand final : public Command {
   }
 
   Result<void> read_calibration(const ModelOptions& machine) {
-    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq")
+    if (!rounding_.empty() && rounding_ != "nearest" && rounding_ != "gptq" && rounding_ != "awq" &&
+        rounding_ != "awq-gptq")
       return fail({.what = "unknown rounding",
                    .where = "--rounding",
                    .found = fmt::format("'{}'", rounding_),
-                   .expected = "nearest or gptq"});
+                   .expected = "nearest, gptq, awq or awq-gptq"});
     OCTAVO_ASSIGN(calibration_.estimator, parse_estimator(estimator_));
     options_.estimator = calibration_.estimator;
     if (!kv_.kv.empty()) options_.kv = kv_;
@@ -121,8 +130,9 @@ class QuantizeCommand final : public Command {
       return fail({.what = "a query temperature without a KV cache to fit it to",
                    .where = "--refit-temperature",
                    .remedy = "name the cache with --kv, for example --kv fp8_e4m3:static"});
+    OCTAVO_TRY(read_transforms());
     if (calibrate_.empty()) {
-      if (rounding_ == "gptq")
+      if (rounding_.ends_with("gptq"))
         return fail({.what = "GPTQ needs calibration text",
                      .where = "--rounding gptq",
                      .remedy = "give some with --calibrate FILE"});
@@ -141,13 +151,36 @@ class QuantizeCommand final : public Command {
     calibration_.planned_activations = !wide_activations_;
     calibration_.memory_limit = memory_limit_ * 1'000'000;
     OCTAVO_ASSIGN(calibration_.data.sources, parse_calibration_sources(calibrate_));
-    calibration_.rounding = rounding_ == "nearest" ? Rounding::kNearest : Rounding::kGptq;
+    calibration_.rounding = rounding_ == "nearest" || rounding_ == "awq" ? Rounding::kNearest : Rounding::kGptq;
     calibration_.isa = machine.isa.value_or(best_isa());
     if (!isa_available(calibration_.isa))
       return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(calibration_.isa)),
                    .where = "--isa",
                    .expected = fmt::format("{} or below", isa_name(best_isa()))});
     options_.calibrate = calibration_;
+    return {};
+  }
+
+  Result<void> read_transforms() {
+    using Rotate = TransformOptions::Rotate;
+    TransformOptions& transforms = options_.transforms;
+    if (!smooth_.empty()) {
+      const char* const end = smooth_.data() + smooth_.size();
+      const auto [rest, error] = std::from_chars(smooth_.data(), end, transforms.smooth);
+      if (error != std::errc() || rest != end || !(transforms.smooth > 0 && transforms.smooth < 1))
+        return fail({.what = "smoothing is out of range",
+                     .where = "--smooth",
+                     .found = fmt::format("'{}'", smooth_),
+                     .expected = "above 0, below 1; for example 0.5"});
+    }
+    if (!rotate_.empty() && rotate_ != "online" && rotate_ != "offline")
+      return fail({.what = "unknown rotation",
+                   .where = "--rotate",
+                   .found = fmt::format("'{}'", rotate_),
+                   .expected = "online or offline"});
+    if (!rotate_.empty()) transforms.rotate = rotate_ == "online" ? Rotate::kOnline : Rotate::kOffline;
+    transforms.seed = calibration_.data.seed;
+    transforms.awq = rounding_.starts_with("awq");
     return {};
   }
 
@@ -277,7 +310,7 @@ class QuantizeCommand final : public Command {
   QuantizeOptions options_;
   CalibrateOptions calibration_;
   KvCalibrateOptions kv_;
-  std::string plan_, calibrate_, rounding_, scales_from_, estimator_ = "amax";
+  std::string plan_, calibrate_, rounding_, scales_from_, estimator_ = "amax", smooth_, rotate_;
   bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;

@@ -38,9 +38,12 @@ struct QuantizeCall {
 };
 
 // output = quantized silu(gate) x up, silu(g) = g / (1 + exp(-g)); gate = input[:, 0:cols], up = input[:, cols:2 cols].
+// `hadamard`: a power of two that divides the columns; the products pass hadamard_blocks() (kernels/hadamard.h) in
+// blocks of this many before they are quantized. 0: they do not.
 struct SiluGateCall {
   const float* input = nullptr;  // [rows, 2 x output.cols]
   int64_t input_stride = 0;
+  int64_t hadamard = 0;
   Activation output;
 };
 

@@ -49,18 +49,20 @@ std::vector<Operation> layer_dataflow(const ModelConfig& config, const Precision
                                        static_cast<int>(config.num_heads / config.num_kv_heads)},
                                       isa, &attention.refused)
                          .name;
-  return {producer("rms_norm", kResidual, q.input),
-          q,
-          linear(Role::kK),
-          linear(Role::kV),
-          producer(config.qk_norm ? "qk_norm + rope + KV write" : "rope + KV write", "float32", "q float32, " + cache),
-          attention,
-          o,
-          producer("rms_norm", kResidual, gate.input),
-          gate,
-          linear(Role::kUp),
-          producer("silu_gate", "float32", down.input),
-          down};
+  return {
+      producer("rms_norm", kResidual, q.input),
+      q,
+      linear(Role::kK),
+      linear(Role::kV),
+      producer(config.qk_norm ? "qk_norm + rope + KV write" : "rope + KV write", "float32", "q float32, " + cache),
+      attention,
+      o,
+      producer("rms_norm", kResidual, gate.input),
+      gate,
+      linear(Role::kUp),
+      producer(config.down_hadamard > 0 ? fmt::format("silu_gate, hadamard of {}", config.down_hadamard) : "silu_gate",
+               "float32", down.input),
+      down};
 }
 
 MemoryPlan memory_plan(const ModelConfig& config, const PrecisionPlan& plan, int64_t embedding_bytes, int64_t chunk) {

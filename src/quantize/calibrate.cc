@@ -9,6 +9,7 @@
 #include "kernels/linear.h"
 #include "quantize/kv_calibrator.h"
 #include "quantize/quantization_config.h"
+#include "quantize/scale_search.h"
 #include "quantize/statistics_file.h"
 
 namespace octavo {
@@ -64,18 +65,21 @@ PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearMo
 }
 
 Calibrator::Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, const std::vector<QuantizeJob>& jobs,
-                       const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool)
+                       const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool,
+                       WeightTransform* transform)
     : checkpoint_(checkpoint),
       plan_(plan),
       run_plan_(running_plan(plan, checkpoint.config().linear_modules(), options)),
       jobs_(jobs),
       options_(options),
       folder_(folder),
-      pool_(pool) {}
+      pool_(pool),
+      transform_(transform) {}
 
 std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
-                                    const CalibrateOptions& options, const CalibrationSet& samples) {
-  std::string text = fmt::format("octavo calibration 1\nmodel {}\n", checkpoint.path().string());
+                                    const CalibrateOptions& options, const CalibrationSet& samples,
+                                    const WeightTransform* transform) {
+  std::string text = fmt::format("octavo calibration 2\nmodel {}\n", checkpoint.path().string());
   std::error_code ignored;
   std::vector<std::string> files;
   for (fs::directory_iterator it(checkpoint.path(), ignored), end; it != end; it.increment(ignored))
@@ -86,10 +90,11 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
   for (const std::string& file : files) text += file;
   text += fmt::format("samples {} tokens {} hash {:016x}\n", samples.samples.size(), samples.tokens(),
                       hash_samples(samples));
-  text += fmt::format("rounding {} damping {} act-order {} planned {} skip {} isa {} estimator {}\n",
+  text += fmt::format("rounding {} damping {} act-order {} planned {} isa {} estimator {}\n",
                       options.rounding == Rounding::kGptq ? "gptq" : "nearest", options.gptq.damping,
-                      options.gptq.act_order, options.planned_activations, options.skip_tokens, isa_name(options.isa),
+                      options.gptq.act_order, options.planned_activations, isa_name(options.isa),
                       estimator_text(options.estimator));
+  if (transform != nullptr) text += fmt::format("transform {}\n", transform->options().describe());
   for (const auto& [name, scale] : options.input_scales) text += fmt::format("{} input scale {}\n", name, scale);
   for (const auto& [name, linear] : plan.linears)
     text += fmt::format("{} {} {} {}\n", name, linear.weight.describe(), linear.activation.describe(),
@@ -106,6 +111,7 @@ Result<void> Calibrator::run(const CalibrationSet& samples, int64_t layers) {
   pass_options.spill_folder = folder_.path();
   pass_options.progress = options_.progress;
   pass_options.layers = layers;
+  OCTAVO_TRY(load_factors());
   CalibrationPass pass(checkpoint_, run_plan_, samples, pass_options, pool_);
   return pass.run(*this);
 }
@@ -134,9 +140,10 @@ Result<void> Calibrator::see(int layer, LinearInput input, int64_t sample, const
                  .found = fmt::format("{} NaN, {} infinite", histogram.nans(), histogram.infinities()),
                  .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
   }
-  if (options_.rounding != Rounding::kGptq || jobs_of(layer, input).empty()) return {};
+  const bool awq = transform_ != nullptr && transform_->options().awq;
+  if ((options_.rounding != Rounding::kGptq && !awq) || jobs_of(layer, input).empty()) return {};
   if (!hessian_) hessian_ = std::make_unique<Hessian>(rows.cols, options_.isa);
-  hessian_->add(rows, std::min(options_.skip_tokens, rows.rows - 1), pool_);
+  hessian_->add(rows, pool_);
   return {};
 }
 
@@ -185,7 +192,8 @@ Result<float> Calibrator::shared_amax(const QuantizeJob& job) {
   return shared_amax_[job.fused] = amax;
 }
 
-Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, const GptqSolver* solver) {
+Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, const GptqSolver* solver,
+                                                    std::span<const float> importance) {
   const LinearModule& m = job.module;
   OCTAVO_ASSIGN(const std::vector<float> weights, read_weight(m));
   OCTAVO_ASSIGN(const float amax, shared_amax(job));
@@ -195,6 +203,8 @@ Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, cons
     linear.matrix = std::move(result.matrix);
     linear.objective = result.objective;
     linear.rounding_objective = result.rounding_objective;
+  } else if (!importance.empty()) {
+    linear.matrix = round_matrix_searched(weights, m.rows, m.cols, importance, job.format, amax, pool_);
   } else {
     linear.matrix = round_matrix(rows_of(weights, m.rows, m.cols), job.format, amax);
   }
@@ -205,7 +215,11 @@ Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, cons
 Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
   const std::vector<const QuantizeJob*> jobs = jobs_of(layer, input);
   std::optional<GptqSolver> solver;
-  if (hessian_) {
+  std::vector<float> importance;  // of columns, where weights are rounded with a look at the activations
+  if (hessian_ && options_.rounding != Rounding::kGptq) {
+    const auto size = static_cast<size_t>(hessian_->size());
+    for (size_t c = 0; c < size; ++c) importance.push_back(hessian_->matrix()[c * size + c]);
+  } else if (hessian_) {
     auto created = GptqSolver::create(hessian_->matrix(), hessian_->size(), options_.gptq);
     if (!created) {
       Error error = std::move(created).error();
@@ -216,10 +230,10 @@ Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
     if (solver->damping_used() > options_.gptq.damping)
       notes_.push_back(fmt::format("{}: GPTQ's damping was raised to {} to factor the Hessian",
                                    place_name(layer, input), solver->damping_used()));
-    hessian_.reset();
   }
+  hessian_.reset();
   for (const QuantizeJob* job : jobs) {
-    OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr));
+    OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr, importance));
     const LinearPlan& plan = plan_.linear(job->module.name);
     const auto kept = options_.input_scales.find(job->module.name);
     if (has_input_scale(plan))
@@ -304,7 +318,7 @@ Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerL
   const bool last = input == LinearInput::kDown || input == LinearInput::kHead;
   if (loaded && !finished && last) {
     OCTAVO_TRY(write_statistics(folder_.statistics_file(layer), statistics_));
-    OCTAVO_TRY(folder_.save(layer, weights_));  // last: this file says that the layer is finished
+    OCTAVO_TRY(folder_.save(layer, weights_, layer_factors(layer)));  // last: this file says that the layer is finished
     weights_.clear();
     statistics_.clear();
   }

@@ -18,6 +18,7 @@
 #include "quantize/gptq.h"
 #include "quantize/hessian.h"
 #include "quantize/statistics.h"
+#include "quantize/weight_transform.h"
 #include "quantize/work_folder.h"
 
 namespace octavo {
@@ -30,8 +31,6 @@ struct CalibrateOptions {
   GptqOptions gptq;
   // Layers are calibrated behind activations and KV cache in the plan's own formats, or in BF16.
   bool planned_activations = true;
-  // Tokens at the start of a sample that do not count in the Hessian: the first ones' activations are huge.
-  int64_t skip_tokens = 1;
   EstimatorOptions estimator;                 // of static activation scales
   std::map<std::string, float> input_scales;  // by module: kept, not estimated
   int64_t memory_limit = int64_t{1} << 30;    // of activations held
@@ -51,10 +50,12 @@ struct QuantizeJob {
 PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules,
                            const CalibrateOptions& options);
 
+// `transform`: what `checkpoint` reads through, or nullptr. Its factors, where it has some, are fitted layer by layer.
 class Calibrator final : public PassVisitor {
  public:
   Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, const std::vector<QuantizeJob>& jobs,
-             const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool);
+             const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool,
+             WeightTransform* transform = nullptr);
 
   // Every layer that the work folder lacks. Afterwards it has them all.
   Result<void> run(const CalibrationSet& samples, int64_t layers = -1);
@@ -63,21 +64,29 @@ class Calibrator final : public PassVisitor {
 
   // Everything that decides the bytes of the result, as text.
   static std::string fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
-                                 const CalibrateOptions& options, const CalibrationSet& samples);
+                                 const CalibrateOptions& options, const CalibrationSet& samples,
+                                 const WeightTransform* transform = nullptr);
 
   const std::vector<std::string>& notes() const { return notes_; }
   // Of every layer, also of those that an earlier run finished.
   Result<StatisticsMap> statistics() const;
 
   bool watches(int layer) const override;
+  bool fits(int layer) const override;
+  Result<void> see_source(int layer, LinearInput input, int64_t sample, const Activation& rows) override;
+  Result<void> fit(int layer) override;
   Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) override;
   Result<void> see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v, int64_t stride) override;
   Result<LinearGroup> group(int layer, LinearInput input, const LayerLoader& loader) override;
 
  private:
+  Result<void> fit_place(int layer, LinearInput input);
+  Result<void> load_factors();
+  LayerFactors layer_factors(int layer) const;
   Result<void> quantize_group(int layer, LinearInput input);
   float input_scale(int layer, LinearInput input, const TensorFormat& format);
-  Result<QuantizedLinear> quantize_module(const QuantizeJob& job, const GptqSolver* solver);
+  Result<QuantizedLinear> quantize_module(const QuantizeJob& job, const GptqSolver* solver,
+                                          std::span<const float> importance);
   Result<std::vector<float>> read_weight(const LinearModule& module) const;
   Result<float> shared_amax(const QuantizeJob& job);
   Result<void> load_finished(int layer);
@@ -91,9 +100,15 @@ class Calibrator final : public PassVisitor {
   const CalibrateOptions& options_;
   const WorkFolder& folder_;
   ThreadPool& pool_;
+  WeightTransform* const transform_;
 
   std::unique_ptr<Hessian> hessian_;  // of the group that is being seen
   StatisticsMap statistics_;          // of the layer that is being seen
+  struct SourceActivations {
+    std::vector<float> amax;
+    std::unique_ptr<Hessian> hessian;  // for AWQ
+  };
+  std::map<LinearInput, SourceActivations> source_seen_;  // of the layer that is being fitted
   int loaded_layer_ = -2;
   QuantizedLayer weights_;                      // of the layer at work
   std::map<std::string, TensorEntry> entries_;  // views of weights_, as a checkpoint would have them

@@ -9,7 +9,16 @@
 namespace octavo {
 namespace {
 
-constexpr int kSteps = 5;  // walks over all samples in a watched layer
+constexpr int kSteps = 5;            // walks over all samples in a watched layer
+constexpr int64_t kFitSamples = 32;  // the first samples, which a layer's source is fitted on
+
+PrecisionPlan wide_plan(const PrecisionPlan& plan) {
+  PrecisionPlan wide = plan;
+  const TensorFormat bf16 = plain_format(ElementType::kBf16);
+  for (auto& [name, linear] : wide.linears) linear.weight = linear.activation = bf16;
+  for (KvPlan& kv : wide.kv) kv.k = kv.v = bf16;
+  return wide;
+}
 
 int64_t row_stride(ElementType element, int64_t cols) {
   return (cols * element_bits(element) / 8 + 63) / 64 * 64;
@@ -21,10 +30,12 @@ CalibrationPass::CalibrationPass(const Checkpoint& checkpoint, const PrecisionPl
                                  PassOptions options, ThreadPool& pool)
     : checkpoint_(checkpoint),
       plan_(plan),
+      wide_plan_(wide_plan(plan)),
       set_(samples),
       options_(std::move(options)),
       pool_(pool),
       loader_(checkpoint, plan, options_.isa, pool, report_),
+      wide_loader_(checkpoint, wide_plan_, options_.isa, pool, report_),
       runner_(checkpoint.config(), options_.isa) {
   for (const auto& sample : set_.samples) longest_ = std::max(longest_, static_cast<int64_t>(sample.size()));
   page_table_.resize(static_cast<size_t>((longest_ + kPageTokens - 1) / kPageTokens));
@@ -98,9 +109,8 @@ Result<void> CalibrationPass::make_held(int layer, LinearInput input) {
   return {};
 }
 
-PagedKvLayer CalibrationPass::fresh_kv(int layer, int64_t tokens) {
+PagedKvLayer CalibrationPass::fresh_kv(const KvPlan& plan, int64_t tokens) {
   const ModelConfig& c = checkpoint_.config();
-  const KvPlan& plan = plan_.kv[static_cast<size_t>(layer)];
   PagedKvLayer kv{
       .k_format = plan.k, .v_format = plan.v, .layout = {plan.k.element, plan.v.element, static_cast<int>(c.head_dim)}};
   kv.num_kv_heads = static_cast<int>(c.num_kv_heads);
@@ -115,7 +125,7 @@ PagedKvLayer CalibrationPass::fresh_kv(int layer, int64_t tokens) {
 
 Result<void> CalibrationPass::each_sample(bool changes_x, std::string_view what, EachSample body) {
   const auto samples = static_cast<int64_t>(set_.samples.size());
-  const double total = static_cast<double>(checkpoint_.config().num_layers * kSteps * samples);
+  const double total = static_cast<double>(checkpoint_.config().num_layers * steps_ * samples);
   for (int64_t s = 0; s < samples; ++s) {
     const auto tokens = static_cast<int64_t>(set_.samples[static_cast<size_t>(s)].size());
     OCTAVO_ASSIGN(std::byte* const slab, x_.open(s));
@@ -148,7 +158,7 @@ Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, Pa
   OCTAVO_ASSIGN(layer.qkv, visitor.group(index, LinearInput::kQkv, loader_));
   OCTAVO_TRY(make_held(index, LinearInput::kO));
   const Result<void> o_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
-    const PagedKvLayer kv = fresh_kv(index, r.rows);
+    const PagedKvLayer kv = fresh_kv(plan_.kv[static_cast<size_t>(index)], r.rows);
     const auto norm = [&](const Activation& out) { runner_.norm(layer.input_norm, r.x, out, pool_); };
     runner_.project_qkv(layer.qkv, layer, r, kv, norm, pool_);
     const float* k = runner_.qkv_rows() + c.q_size();
@@ -197,7 +207,45 @@ Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisi
   });
 }
 
+// The layer as its source has it, on a few samples that go on as if nothing had been: what each group reads.
+Result<void> CalibrationPass::fit_steps(int index, PassVisitor& visitor) {
+  const ModelConfig& c = checkpoint_.config();
+  const TensorFormat bf16 = plain_format(ElementType::kBf16);
+  OCTAVO_ASSIGN(const DecoderLayer layer, wide_loader_.load(index));
+  fit_x_ = AlignedArray<float>(static_cast<size_t>(longest_ * c.hidden_size));
+  const auto copy_of = [](const Activation& rows) {
+    return [&rows](const Activation& out) {
+      std::memcpy(out.codes, rows.codes, static_cast<size_t>(rows.rows * rows.code_stride));
+    };
+  };
+  const Result<void> seen =
+      each_sample(false, fmt::format("layer {}", index), [&](int64_t s, const LayerRows& held) -> Result<void> {
+        if (s >= kFitSamples) return {};
+        std::copy_n(held.x, held.rows * c.hidden_size, fit_x_.data());
+        const LayerRows r{fit_x_.data(), held.rows, held.sequences};
+        const Activation normed = seen_.resize(bf16, r.rows, c.hidden_size);
+        runner_.norm(layer.input_norm, r.x, normed, pool_);
+        OCTAVO_TRY(visitor.see_source(index, LinearInput::kQkv, s, normed));
+        const PagedKvLayer kv = fresh_kv(wide_plan_.kv[static_cast<size_t>(index)], r.rows);
+        runner_.project_qkv(layer.qkv, layer, r, kv, copy_of(normed), pool_);
+        const Activation attended = attended_.resize(bf16, r.rows, c.q_size());
+        runner_.attend(layer, r, kv, attended, pool_);
+        OCTAVO_TRY(visitor.see_source(index, LinearInput::kO, s, attended));
+        runner_.add_projection(layer.o, r, copy_of(attended), pool_);
+        const Activation mlp = seen_.resize(bf16, r.rows, c.hidden_size);
+        runner_.norm(layer.post_norm, r.x, mlp, pool_);
+        OCTAVO_TRY(visitor.see_source(index, LinearInput::kGateUp, s, mlp));
+        runner_.project_gate_up(layer.gate_up, r.rows, copy_of(mlp), pool_);
+        const Activation gated = attended_.resize(bf16, r.rows, c.intermediate_size);
+        runner_.silu_gate(gated, pool_);
+        return visitor.see_source(index, LinearInput::kDown, s, gated);
+      });
+  if (!seen) return seen;
+  return visitor.fit(index);
+}
+
 Result<void> CalibrationPass::run_layer(int index, PassVisitor& visitor) {
+  if (visitor.fits(index)) OCTAVO_TRY(fit_steps(index, visitor));
   OCTAVO_ASSIGN(DecoderLayer layer, loader_.frame(index));
   OCTAVO_TRY(attention_steps(index, layer, visitor));
   return mlp_steps(index, layer, visitor);
@@ -212,12 +260,12 @@ Result<void> CalibrationPass::run_through(int index, PassVisitor& visitor) {
   held_ = SampleStore();
   const Result<void> run =
       each_sample(true, fmt::format("layer {}", index), [&](int64_t, const LayerRows& r) -> Result<void> {
-        runner_.attention_block(layer, r, fresh_kv(index, r.rows), pool_);
+        runner_.attention_block(layer, r, fresh_kv(plan_.kv[static_cast<size_t>(index)], r.rows), pool_);
         runner_.mlp_block(layer, r, pool_);
         return {};
       });
   if (!run) return run;
-  done_ += static_cast<double>((kSteps - 1) * static_cast<int64_t>(set_.samples.size()));
+  done_ += static_cast<double>((steps_ - 1) * static_cast<int64_t>(set_.samples.size()));
   return {};
 }
 
@@ -236,6 +284,7 @@ Result<void> CalibrationPass::see_head(PassVisitor& visitor) {
 
 Result<void> CalibrationPass::run(PassVisitor& visitor) {
   OCTAVO_TRY(prepare());
+  steps_ = kSteps + (visitor.fits(0) ? 1 : 0);
   const int all = static_cast<int>(checkpoint_.config().num_layers);
   const int layers = options_.layers < 0 ? all : static_cast<int>(std::min<int64_t>(all, options_.layers));
   for (int i = 0; i < layers; ++i) {

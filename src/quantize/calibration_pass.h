@@ -23,6 +23,12 @@ class PassVisitor {
   // Whether anything of this layer is to be seen. If not, its groups are asked for and it is run through; the head
   // (-1) is then left out.
   virtual bool watches(int layer) const = 0;
+  // Whether the layer's source is wanted first: every sample runs through its weights in BF16 (where the checkpoint
+  // does not say otherwise) before anything else is seen of it, and see_source() is called instead of see().
+  virtual bool fits(int) const { return false; }
+  virtual Result<void> see_source(int, LinearInput, int64_t, const Activation&) { return {}; }
+  // Every sample was seen; what is read of the checkpoint from now on may be other tensors.
+  virtual Result<void> fit(int) { return {}; }
   // The rows that enter a group: plain BF16, or FP32 where the plan's activations are finer or scaled.
   virtual Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) = 0;
   // Keys (rotated) and values of a sample: [rows, num_kv_heads x head_dim], `stride` floats between the rows.
@@ -63,6 +69,7 @@ class CalibrationPass {
 
   Result<void> prepare();
   Result<void> each_sample(bool changes_x, std::string_view what, EachSample body);
+  Result<void> fit_steps(int index, PassVisitor& visitor);
   Result<void> run_layer(int index, PassVisitor& visitor);
   Result<void> run_through(int index, PassVisitor& visitor);
   Result<void> attention_steps(int index, DecoderLayer& layer, PassVisitor& visitor);
@@ -73,19 +80,22 @@ class CalibrationPass {
   Activation held_rows(int layer, LinearInput input, int64_t rows, std::byte* memory) const;
   ElementType held_element(int layer, LinearInput input) const;
   int64_t input_cols(LinearInput input) const;
-  PagedKvLayer fresh_kv(int layer, int64_t tokens);
+  PagedKvLayer fresh_kv(const KvPlan& plan, int64_t tokens);
 
   const Checkpoint& checkpoint_;
   const PrecisionPlan& plan_;
+  PrecisionPlan wide_plan_;
   const CalibrationSet& set_;
   PassOptions options_;
   ThreadPool& pool_;
   LoadReport report_;
-  LayerLoader loader_;
+  LayerLoader loader_, wide_loader_;
   LayerRunner runner_;
   int64_t longest_ = 0;
   SampleStore x_, held_;
-  ActivationBuffer seen_;
+  ActivationBuffer seen_, attended_;
+  AlignedArray<float> fit_x_;
+  int steps_ = 0;  // walks over all samples in a layer
   AlignedBytes kv_memory_;
   std::vector<int32_t> page_table_;
   double done_ = 0;

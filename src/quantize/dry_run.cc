@@ -36,12 +36,28 @@ int64_t solver_bytes(const std::vector<QuantizeJob>& jobs) {
   return widest * widest * (4 + 8 + 8 + 4) + largest * 4 * 2;
 }
 
+// What transforms take: one rotated tensor; of a layer that is fitted its weights in BF16, and AWQ's Hessians.
+int64_t transform_bytes(const std::vector<QuantizeJob>& jobs, const TransformOptions& options) {
+  int64_t largest = 0, layer = 0, hessians = 0;
+  for (const QuantizeJob& job : jobs) {
+    const int64_t size = job.module.rows * job.module.cols;
+    if (job.module.role != Role::kHead) largest = std::max(largest, size);
+    if (job.module.layer != jobs.front().module.layer) continue;
+    layer += size * 2;
+    if (job.module.role == Role::kQ || job.module.role == Role::kO || job.module.role == Role::kGate ||
+        job.module.role == Role::kDown)
+      hessians += job.module.cols * job.module.cols * 4;
+  }
+  return (options.rotate != TransformOptions::Rotate::kNone ? largest * 4 : 0) + (options.fitted() ? layer : 0) +
+         (options.awq ? hessians : 0);
+}
+
 struct Probe {
   double sample_seconds = 0;  // a token of one layer
   double weight_seconds = 0;  // one layer
 };
 
-Result<Probe> probe(const Checkpoint& checkpoint, Quantizer& quantizer, const CalibrationSet& samples,
+Result<Probe> probe(const QuantizeSource& source, Quantizer& quantizer, const CalibrationSet& samples,
                     const CalibrateOptions& options, const std::filesystem::path& out) {
   CalibrationSet few;
   few.samples.assign(samples.samples.begin(),
@@ -52,7 +68,8 @@ Result<Probe> probe(const Checkpoint& checkpoint, Quantizer& quantizer, const Ca
   const std::vector<QuantizeJob> jobs = quantizer.jobs();
   CalibrateOptions quiet = options;
   quiet.progress = {};
-  Calibrator calibrator(checkpoint, quantizer.plan(), jobs, quiet, folder, quantizer.pool());
+  Calibrator calibrator(source.checkpoint(), quantizer.plan(), jobs, quiet, folder, quantizer.pool(),
+                        source.transform());
   const auto start = Clock::now();
   const Result<void> ran = calibrator.run(few, 1);
   const double seconds = seconds_since(start);
@@ -68,11 +85,12 @@ Result<QuantizeEstimate> estimate_quantization(const Checkpoint& checkpoint, con
                                                const QuantizeOptions& options) {
   OCTAVO_TRY(check_output(checkpoint.path(), out));
   const std::function<void(const QuantizeProgress&)> silent;
-  Quantizer quantizer(checkpoint, options, silent);
+  OCTAVO_ASSIGN(const QuantizeSource source, QuantizeSource::open(checkpoint, options));
+  Quantizer quantizer(source, options, silent);
   OCTAVO_TRY(quantizer.prepare());
   QuantizeEstimate estimate;
   estimate.output_bytes = estimate.disk_bytes = quantizer.bytes_after();
-  estimate.memory_bytes = kProcessBytes;
+  estimate.memory_bytes = kProcessBytes + transform_bytes(quantizer.jobs(), options.transforms);
   if (!options.calibrate) return estimate;
   const CalibrateOptions& calibrate = *options.calibrate;
   OCTAVO_ASSIGN(const CalibrationSet samples,
@@ -85,7 +103,7 @@ Result<QuantizeEstimate> estimate_quantization(const Checkpoint& checkpoint, con
     (bytes > calibrate.memory_limit / 2 ? estimate.spilled_bytes : estimate.memory_bytes) += bytes;
   if (calibrate.rounding == Rounding::kGptq) estimate.memory_bytes += solver_bytes(quantizer.jobs());
   estimate.disk_bytes += weights_bytes(quantizer.jobs()) + estimate.spilled_bytes;
-  OCTAVO_ASSIGN(const Probe measured, probe(checkpoint, quantizer, samples, calibrate, out));
+  OCTAVO_ASSIGN(const Probe measured, probe(source, quantizer, samples, calibrate, out));
   estimate.seconds = static_cast<double>(checkpoint.config().num_layers) *
                      (measured.sample_seconds * static_cast<double>(estimate.tokens) + measured.weight_seconds);
   return estimate;

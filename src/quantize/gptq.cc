@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "formats/quantize_rows.h"
+#include "quantize/scale_search.h"
 
 namespace octavo {
 namespace {
@@ -30,8 +31,10 @@ struct Slab {
 // Where codes and scales go, and the grid's arithmetic.
 class GridWriter {
  public:
-  GridWriter(const TensorFormat& format, int64_t rows, int64_t cols, float shared_amax)
-      : matrix_(make_matrix(format, rows, cols)), row_bytes_(format.element_bytes(1, cols)) {
+  // importance: of columns, to search scales with; empty: scales from amax.
+  GridWriter(const TensorFormat& format, int64_t rows, int64_t cols, float shared_amax,
+             std::span<const float> importance)
+      : matrix_(make_matrix(format, rows, cols)), row_bytes_(format.element_bytes(1, cols)), importance_(importance) {
     if (format.granularity == Granularity::kTensor) matrix_.scales[0] = scale_from_amax(shared_amax, format);
     if (format.outer()) matrix_.outer = outer_from_amax(shared_amax, format);
   }
@@ -46,6 +49,7 @@ class GridWriter {
     if (format.granularity == Granularity::kTensor) return;
     const int64_t step = format.grouped() ? format.block_rows : 1;
     const int64_t end = std::min(matrix_.cols, begin + block_cols());
+    if (!importance_.empty() && searches_scales(format)) return set_searched(first, rows, begin, end, at);
     for (int64_t r0 = 0; r0 < rows; r0 += step) {
       float low = 0, high = 0;
       for (int64_t r = r0; r < std::min(rows, r0 + step); ++r)
@@ -80,8 +84,22 @@ class GridWriter {
   Matrix take() { return std::move(matrix_); }
 
  private:
+  template <class At>
+  void set_searched(int64_t first, int64_t rows, int64_t begin, int64_t end, At at) {
+    std::vector<float> values(static_cast<size_t>(end - begin));
+    const auto importance = importance_.subspan(static_cast<size_t>(begin), values.size());
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = begin; c < end; ++c) values[static_cast<size_t>(c - begin)] = at(r, c);
+      const ScaleAndZero group = search_scale(values, importance, matrix_.format, matrix_.outer);
+      const auto i = static_cast<size_t>(matrix_.view().grid_index(first + r, begin));
+      matrix_.scales[i] = group.scale;
+      if (matrix_.format.zero_points) matrix_.zeros[i] = group.zero;
+    }
+  }
+
   Matrix matrix_;
   int64_t row_bytes_ = 0;
+  std::span<const float> importance_;
 };
 
 }  // namespace
@@ -90,6 +108,7 @@ Result<GptqSolver> GptqSolver::create(std::span<const float> hessian, int64_t si
   GptqSolver solver;
   solver.size_ = size;
   solver.act_order_ = options.act_order;
+  solver.search_scales_ = options.search_scales;
   const auto h = [&](int64_t r, int64_t c) { return hessian[static_cast<size_t>(r * size + c)]; };
   solver.order_.resize(static_cast<size_t>(size));
   std::iota(solver.order_.begin(), solver.order_.end(), int64_t{0});
@@ -127,6 +146,10 @@ Result<GptqSolver> GptqSolver::create(std::span<const float> hessian, int64_t si
       solver.upper_.data()[r * size + c] = static_cast<float>(reversed(size - 1 - r, size - 1 - c));
     solver.diagonal_.data()[r] = 1.0f / solver.upper_.data()[r * size + r];
   }
+  solver.importance_.resize(static_cast<size_t>(size));
+  for (int64_t r = 0; r < size; ++r)
+    solver.importance_[static_cast<size_t>(solver.order_[static_cast<size_t>(r)])] =
+        solver.diagonal_.data()[r] * solver.diagonal_.data()[r];
   return solver;
 }
 
@@ -193,7 +216,8 @@ GptqResult GptqSolver::quantize(std::span<const float> weights, int64_t rows, co
                                 float shared_amax, ThreadPool& pool) const {
   OCTAVO_CHECK(static_cast<int64_t>(weights.size()) == rows * size_ && format.scaled(), "{} weights of {}x{}",
                weights.size(), rows, size_);
-  GridWriter grid(format, rows, size_, shared_amax);
+  GridWriter grid(format, rows, size_, shared_amax,
+                  search_scales_ ? std::span<const float>(importance_) : std::span<const float>());
   const bool follow = grid.block_cols() < size_ && !act_order_;
   const Steps steps{size_, order_, upper_.data(), diagonal_.data(), follow};
   const int64_t unit = format.granularity == Granularity::kBlock ? format.block_rows : 1;

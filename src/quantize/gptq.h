@@ -15,8 +15,9 @@
 namespace octavo {
 
 struct GptqOptions {
-  float damping = 0.01f;   // of the mean of H's diagonal, added to it
-  bool act_order = false;  // columns of large diagonal first; else as stored
+  float damping = 0.01f;      // of the mean of H's diagonal, added to it
+  bool act_order = false;     // columns of large diagonal first; else as stored
+  bool search_scales = true;  // quantize/scale_search.h, where the format has such; else from each group's amax
 };
 
 // A [rows, cols] weight on the grid, and the objective tr(dW H dW^T) with the damped H, for it and for rounding.
@@ -45,10 +46,11 @@ class GptqSolver {
   GptqSolver() = default;
   int64_t size_ = 0;
   float damping_ = 0;
-  bool act_order_ = false;
-  std::vector<int64_t> order_;    // column taken at step i
-  AlignedArray<float> upper_;     // U [size, size] row-major, upper: H^-1 = U^T U, in the order of the steps
-  AlignedArray<float> diagonal_;  // 1 / U[i, i]
+  bool act_order_ = false, search_scales_ = false;
+  std::vector<int64_t> order_;     // column taken at step i
+  AlignedArray<float> upper_;      // U [size, size] row-major, upper: H^-1 = U^T U, in the order of the steps
+  AlignedArray<float> diagonal_;   // 1 / U[i, i]
+  std::vector<float> importance_;  // of a column as stored: diagonal^2 at its step
 };
 
 }  // namespace octavo

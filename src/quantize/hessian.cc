@@ -1,7 +1,11 @@
 #include "quantize/hessian.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <vector>
 
 #include "base/check.h"
 #include "kernels/linear.h"
@@ -11,18 +15,54 @@ namespace {
 
 constexpr int64_t kBlock = 192;  // columns of H computed at a time, from its diagonal down: a multiple of 32
 
-// out[c][r - first] = rows[r][c], `stride` elements between the rows of out.
+float widen(uint16_t bf16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+}
+float widen(float value) {
+  return value;
+}
 template <class T>
-void transpose(const Activation& rows, int64_t first, T* out, int64_t stride, ThreadPool& pool) {
+T narrow(float value) {
+  T out;
+  store_element(sizeof(T) == 2 ? ElementType::kBf16 : ElementType::kF32, &out, 0, value);
+  return out;
+}
+
+// What each row is multiplied with.
+template <class T>
+std::vector<float> row_factors(const Activation& rows, ThreadPool& pool) {
+  std::vector<double> squares(static_cast<size_t>(rows.rows));
+  pool.parallel_for(rows.rows, 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = reinterpret_cast<const T*>(rows.row(r));
+      double sum = 0;
+      for (int64_t c = 0; c < rows.cols; ++c) sum += static_cast<double>(widen(row[c])) * widen(row[c]);
+      squares[static_cast<size_t>(r)] = sum;
+    }
+  });
+  std::vector<double> sorted = squares;
+  const auto middle = sorted.begin() + std::ssize(sorted) / 2;
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  const double most = *middle > 0 ? Hessian::kLongestRow * *middle : std::numeric_limits<double>::infinity();
+  std::vector<float> factors;
+  for (const double square : squares)
+    factors.push_back(square > most ? static_cast<float>(std::sqrt(most / square)) : 1.0f);
+  return factors;
+}
+
+// out[c][r] = rows[r][c] x factors[r], `stride` elements between the rows of out.
+template <class T>
+void transpose(const Activation& rows, std::span<const float> factors, T* out, int64_t stride, ThreadPool& pool) {
   constexpr int64_t kTile = 32;
   const int64_t tiles = (rows.cols + kTile - 1) / kTile;
   pool.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r0 = first; r0 < rows.rows; r0 += kTile)
+    for (int64_t r0 = 0; r0 < rows.rows; r0 += kTile)
       for (int64_t tile = begin; tile < end; ++tile)
         for (int64_t r = r0; r < std::min(r0 + kTile, rows.rows); ++r) {
           const T* row = reinterpret_cast<const T*>(rows.row(r));
+          const float factor = factors[static_cast<size_t>(r)];
           for (int64_t c = tile * kTile; c < std::min((tile + 1) * kTile, rows.cols); ++c)
-            out[c * stride + r - first] = row[c];
+            out[c * stride + r] = factor == 1.0f ? row[c] : narrow<T>(widen(row[c]) * factor);
         }
   });
 }
@@ -31,9 +71,9 @@ void transpose(const Activation& rows, int64_t first, T* out, int64_t stride, Th
 
 Hessian::Hessian(int64_t size, Isa isa) : size_(size), isa_(isa), values_(static_cast<size_t>(size * size)) {}
 
-void Hessian::add(const Activation& rows, int64_t first, ThreadPool& pool) {
+void Hessian::add(const Activation& rows, ThreadPool& pool) {
   OCTAVO_CHECK(rows.cols == size_ && !rows.format.scaled() && !mirrored_, "{} columns of {}", rows.cols, size_);
-  const int64_t tokens = rows.rows - first;
+  const int64_t tokens = rows.rows;
   if (tokens <= 0) return;
   const ElementType element = rows.format.element;
   const int64_t bytes = element_bits(element) / 8, row_bytes = tokens * bytes;
@@ -43,9 +83,11 @@ void Hessian::add(const Activation& rows, int64_t first, ThreadPool& pool) {
   for (int64_t r = 0; r < size_; ++r)  // an earlier, longer sample may have left values there
     std::memset(transposed_.data() + r * stride_bytes + row_bytes, 0, static_cast<size_t>(stride_bytes - row_bytes));
   if (element == ElementType::kBf16)
-    transpose(rows, first, reinterpret_cast<uint16_t*>(transposed_.data()), stride_bytes / bytes, pool);
+    transpose(rows, row_factors<uint16_t>(rows, pool), reinterpret_cast<uint16_t*>(transposed_.data()),
+              stride_bytes / bytes, pool);
   else
-    transpose(rows, first, reinterpret_cast<float*>(transposed_.data()), stride_bytes / bytes, pool);
+    transpose(rows, row_factors<float>(rows, pool), reinterpret_cast<float*>(transposed_.data()), stride_bytes / bytes,
+              pool);
 
   // H[b0.., b0..b1) += X^T X of the block's columns: the block is the weight, the features from b0 on are the input.
   AlignedBytes packed_rows(static_cast<size_t>(kBlock * row_bytes));

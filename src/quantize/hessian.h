@@ -1,4 +1,6 @@
-// The Hessian of a linear layer's squared output error: H = sum over tokens of x x^T, x the layer's input.
+// The Hessian of a linear layer's squared output error: H = sum over tokens of x x^T, x the layer's input. Every token
+// counts, the first ones too: many layers lean on what becomes of them (attention sinks). But where their activations
+// are huge, they would decide H alone: a row that is longer than most counts as if it were less so.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +19,12 @@ class Hessian {
   // size: columns of the layer's weight.
   Hessian(int64_t size, Isa isa);
 
-  // Adds rows [first, rows.rows) of plain BF16 or FP32 activations, one sample at a time. Products run through the
-  // linear kernels: a chain over the sample's tokens, then added to the sum, FP32; the same for any number of threads.
-  void add(const Activation& rows, int64_t first, ThreadPool& pool);
+  // Rows count up to a squared length of this many times the median of their sample's.
+  static constexpr double kLongestRow = 4;
+
+  // Adds the rows of a sample, plain BF16 or FP32 activations. Products run through the linear kernels: a chain over
+  // the sample's tokens, then added to the sum, FP32; the same for any number of threads.
+  void add(const Activation& rows, ThreadPool& pool);
 
   // [size, size], symmetric.
   std::span<const float> matrix();

@@ -22,7 +22,8 @@ Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const 
                                             const QuantizeOptions& options,
                                             const std::function<void(const QuantizeProgress&)>& progress) {
   OCTAVO_TRY(check_output(checkpoint.path(), out));
-  Quantizer quantizer(checkpoint, options, progress);
+  OCTAVO_ASSIGN(const QuantizeSource source, QuantizeSource::open(checkpoint, options));
+  Quantizer quantizer(source, options, progress);
   OCTAVO_TRY(quantizer.prepare());
   // A calibration's finished layers lie on the disk as well until the output is complete.
   OCTAVO_TRY(check_space(out, quantizer.bytes_after() * (options.calibrate ? 2 : 1)));

@@ -15,6 +15,7 @@
 #include "quantize/calibrate.h"
 #include "quantize/kv_calibrator.h"
 #include "quantize/scales_from.h"
+#include "quantize/weight_transform.h"
 
 namespace octavo {
 
@@ -31,6 +32,7 @@ struct QuantizeOptions {
   // The KV cache that the folder asks for, with values from calibration in octavo_kv.json; without it the cache is
   // chosen when the model runs. Goes with `calibrate`.
   std::optional<KvCalibrateOptions> kv;
+  TransformOptions transforms;  // of the weights before they are rounded
 };
 
 struct QuantizeProgress {

@@ -21,6 +21,13 @@ std::string fused_group(const LinearModule& module, const TensorFormat& format) 
   return fmt::format("{} {} {}", module.layer, part, element_name(format.element));
 }
 
+// The type of a tensor's values; empty for types that nothing here copies.
+std::optional<ElementType> element_of(const TensorEntry& entry) {
+  if (entry.plain) return entry.plain->element;
+  const std::string& type = entry.stored_type;  // read through a transform
+  return type == "BF16" || type == "F16" || type == "F32" ? element_from_safetensors(type) : std::nullopt;
+}
+
 Result<void> check_source(const Checkpoint& checkpoint) {
   if (checkpoint.is_gguf())
     return fail({.what = "a GGUF file cannot be quantized in one step",
@@ -117,7 +124,8 @@ Result<void> Quantizer::lay_out() {
   for (const WeightJob& job : jobs_) by_weight[job.module.name + ".weight"] = &job;
   for (const TensorEntry& entry : checkpoint_.tensors().entries()) {
     progress_.bytes_total += entry.stored_bytes;
-    if (!entry.plain)
+    const std::optional<ElementType> element = element_of(entry);
+    if (!element)
       return fail({.what = "tensor has a type that cannot be copied",
                    .where = fmt::format("{}: tensor {}", entry.file.string(), entry.name),
                    .found = entry.stored_type});
@@ -135,20 +143,56 @@ Result<void> Quantizer::lay_out() {
       summary_.notes.push_back("lm_head.weight is left out: config.json ties the head to the embedding");
       progress_.bytes_total -= entry.stored_bytes;
     } else {
-      layout_.push_back({entry.name, entry.plain->element, entry.shape});
+      layout_.push_back({entry.name, *element, entry.shape});
       kept_.push_back(&entry);
     }
   }
   for (size_t layer = 0; options_.kv && layer < summary_.plan.kv.size(); ++layer)
     for (const bool key : {true, false})
       if (has_kv_scale_tensors(summary_.plan)) layout_.push_back({kv_scale_name(layer, key), ElementType::kF32, {1}});
+  const ModelConfig& original = source_.original().config();
+  if (original.tied_embeddings && !checkpoint_.config().tied_embeddings)
+    summary_.notes.push_back(fmt::format(
+        "rotation parts the head from the embedding (the final norm's weight goes into the head): {:.1f} MB more",
+        static_cast<double>(data_bytes({"",
+                                        *element_of(*checkpoint_.tensors().find("lm_head.weight")),
+                                        {original.vocab_size, original.hidden_size}})) /
+            1e6));
+  if (checkpoint_.config().down_hadamard > 0)
+    summary_.notes.push_back(
+        "only Octavo applies the transform in front of down_proj (config.json: octavo_transforms); for other engines: "
+        "--rotate offline");
   for (const TensorToWrite& tensor : layout_) summary_.bytes_after += data_bytes(tensor);
   summary_.bytes_before = progress_.bytes_total;
   return {};
 }
 
+Result<QuantizeSource> QuantizeSource::open(const Checkpoint& checkpoint, const QuantizeOptions& options) {
+  OCTAVO_TRY(check_source(checkpoint));
+  const TransformOptions& transforms = options.transforms;
+  if (transforms.fitted() && !options.calibrate)
+    return fail({.what = fmt::format("{} needs calibration text", transforms.awq ? "AWQ" : "smoothing"),
+                 .where = transforms.awq ? "--rounding awq" : "--smooth",
+                 .remedy = "give some with --calibrate FILE"});
+  if (transforms.awq && transforms.smooth > 0)
+    return fail({.what = "two ways to choose factors of the same channels",
+                 .where = "--smooth, --rounding awq",
+                 .remedy = "leave one out"});
+  if (transforms.any() && options.earlier)
+    return fail({.what = "activation scales and transformed weights that do not belong together",
+                 .where = "--scales-from",
+                 .found = transforms.describe(),
+                 .expected = "activations as the transformed weights make them",
+                 .remedy = "calibrate the transformed model: leave out --scales-from"});
+  QuantizeSource source;
+  source.original_ = &checkpoint;
+  if (!transforms.any()) return source;
+  OCTAVO_ASSIGN(TransformedCheckpoint transformed, transform_checkpoint(checkpoint, transforms));
+  source.transformed_.emplace(std::move(transformed));
+  return source;
+}
+
 Result<void> Quantizer::prepare() {
-  OCTAVO_TRY(check_source(checkpoint_));
   OCTAVO_TRY(plan_jobs());
   OCTAVO_TRY(lay_out());
   for (std::string& note : portability_notes(summary_.plan, modules_)) summary_.notes.push_back(std::move(note));
@@ -166,6 +210,15 @@ Result<void> Quantizer::write_config(const std::filesystem::path& folder) const 
   const std::filesystem::path source = checkpoint_.path() / "config.json";
   OCTAVO_ASSIGN(const std::string text, read_text_file(source));
   OCTAVO_ASSIGN(Json config, parse_json(text, source.string()));
+  const ModelConfig& own = checkpoint_.config();
+  if (!own.tied_embeddings && source_.original().config().tied_embeddings) {
+    config["tie_word_embeddings"] = false;
+    if (config.contains("text_config")) config["text_config"]["tie_word_embeddings"] = false;
+  }
+  if (own.down_hadamard > 0) {
+    Json& model = config.contains("hidden_size") ? config : config["text_config"];
+    model["octavo_transforms"]["down_proj_input"] = {{"type", "hadamard"}, {"block", own.down_hadamard}};
+  }
   if (summary_.dialect != "none")
     config["quantization_config"] =
         write_quantization_config(summary_.dialect, summary_.plan, modules_, options_.kv.has_value());

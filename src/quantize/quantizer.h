@@ -27,11 +27,31 @@ struct WeightJob : QuantizeJob {
   std::optional<ScaleTensor> input_scale;  // static activations
 };
 
+// What is quantized: a checkpoint, through the transforms that the options ask for.
+class QuantizeSource {
+ public:
+  // `checkpoint` outlives it. Errors: a checkpoint that is quantized already, transforms out of range.
+  static Result<QuantizeSource> open(const Checkpoint& checkpoint, const QuantizeOptions& options);
+
+  const Checkpoint& checkpoint() const { return transformed_ ? transformed_->checkpoint : *original_; }
+  const Checkpoint& original() const { return *original_; }
+  WeightTransform* transform() const { return transformed_ ? transformed_->transform : nullptr; }
+
+ private:
+  const Checkpoint* original_ = nullptr;
+  std::optional<TransformedCheckpoint> transformed_;
+};
+
 class Quantizer {
  public:
-  Quantizer(const Checkpoint& checkpoint, const QuantizeOptions& options,
+  // `source` outlives it.
+  Quantizer(const QuantizeSource& source, const QuantizeOptions& options,
             const std::function<void(const QuantizeProgress&)>& progress)
-      : checkpoint_(checkpoint), options_(options), report_(progress), modules_(checkpoint.config().linear_modules()) {}
+      : source_(source),
+        checkpoint_(source.checkpoint()),
+        options_(options),
+        report_(progress),
+        modules_(checkpoint_.config().linear_modules()) {}
 
   // Plan, dialect, and the tensors of the output.
   Result<void> prepare();
@@ -52,6 +72,8 @@ class Quantizer {
   Result<float> earlier_input_scale(const WeightJob& job);
   Result<void> lay_out();
   Result<void> copy(const TensorEntry& entry, ShardedWriter& writer);
+  Result<void> copy_transformed(const TensorEntry& entry, ShardedWriter& writer);
+  Result<RowsView> source_rows(const TensorEntry& entry, int64_t begin, int64_t end, std::vector<float>& buffer) const;
   Result<void> quantize(const WeightJob& job, ShardedWriter& writer);
   Result<void> quantize_packed(const WeightJob& job, ShardedWriter& writer);
   Result<void> write_packed(const WeightJob& job, const MatrixView& weight, ShardedWriter& writer);
@@ -69,7 +91,8 @@ class Quantizer {
                           FunctionRef<Result<void>(int64_t begin, int64_t end)> body);
   void done(int64_t bytes, std::string_view tensor);
 
-  const Checkpoint& checkpoint_;
+  const QuantizeSource& source_;
+  const Checkpoint& checkpoint_;  // as it is before rounding
   const QuantizeOptions& options_;
   const std::function<void(const QuantizeProgress&)>& report_;
   std::vector<LinearModule> modules_;

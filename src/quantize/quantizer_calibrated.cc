@@ -20,14 +20,15 @@ Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
   summary_.coverage = samples.coverage();
   calibrate_ = *options_.calibrate;
   calibrate_.input_scales = input_scales_;
-  const std::string fingerprint = Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples);
+  const std::string fingerprint =
+      Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples, source_.transform());
   OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint));
   work_.emplace(std::move(work));
   if (jobs_.empty())
     return calibrate_kv(
         samples, [](int layer, LinearInput input, const LayerLoader& loader) { return loader.group(layer, input); });
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
-  Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_);
+  Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
   OCTAVO_TRY(calibrator.run(samples));
   for (const std::string& note : calibrator.notes()) summary_.notes.push_back(note);
   OCTAVO_ASSIGN(statistics_, calibrator.statistics());
@@ -48,8 +49,9 @@ Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) c
   for (const WeightJob& job : jobs_)
     if (const TensorFormat& own = summary_.plan.linear(job.module.name).activation; own.scaled())
       format = tensor_wide_format(own.element);
-  return write_text_file(folder / kStatisticsReportName,
-                         statistics_report(statistics_, format, options_.calibrate->estimator));
+  return write_text_file(
+      folder / kStatisticsReportName,
+      statistics_report(statistics_, format, options_.calibrate->estimator, options_.transforms.describe()));
 }
 
 // The finished layers of the work folder into the output.

@@ -12,12 +12,12 @@ namespace {
 constexpr int64_t kCopyBytes = int64_t{4} << 20;  // of a tensor copied at a time
 constexpr int64_t kSlabBytes = int64_t{1} << 20;  // of a source quantized at a time, at least one row of blocks
 
-int64_t rows_bytes(const TensorEntry& entry, int64_t rows) {
-  return rows * entry.plain->cols() * element_bits(entry.plain->element) / 8;
+int64_t rows_of(const TensorEntry& entry) {
+  return entry.shape.size() < 2 ? 1 : entry.shape[0];
 }
 
-RowsView rows_of(const TensorEntry& entry, int64_t begin, int64_t end) {
-  return {entry.plain->element, entry.plain->data.data() + rows_bytes(entry, begin), end - begin, entry.plain->cols()};
+int64_t rows_bytes(const TensorEntry& entry, int64_t rows) {
+  return rows * (entry.stored_bytes / std::max<int64_t>(rows_of(entry), 1));
 }
 
 // Where the value is that made an amax infinite.
@@ -27,7 +27,7 @@ std::optional<Position> find_non_finite_if(float amax, const RowsView& rows) {
 }
 
 // Rows per slab: whole blocks, some megabytes at most.
-int64_t slab_rows(const TensorEntry& entry, const TensorFormat& format) {
+int64_t rows_per_slab(const TensorEntry& entry, const TensorFormat& format) {
   const int64_t unit = format.granularity == Granularity::kBlock ? format.block_rows : 1;
   return unit * std::max<int64_t>(kSlabBytes / std::max<int64_t>(rows_bytes(entry, unit), 1), 1);
 }
@@ -41,10 +41,21 @@ Error not_finite(const TensorEntry& entry, int64_t first_row, const Position& at
 
 }  // namespace
 
+// Rows [begin, end): where they are mapped, or read into `buffer` through a transform.
+Result<RowsView> Quantizer::source_rows(const TensorEntry& entry, int64_t begin, int64_t end,
+                                        std::vector<float>& buffer) const {
+  const int64_t cols = entry.shape.empty() ? 1 : entry.shape.back();
+  if (entry.plain)
+    return RowsView{entry.plain->element, entry.plain->data.data() + rows_bytes(entry, begin), end - begin, cols};
+  buffer.resize(static_cast<size_t>((end - begin) * cols));
+  OCTAVO_TRY(checkpoint_.tensors().read_f32(entry, begin, end, buffer));
+  return RowsView{ElementType::kF32, reinterpret_cast<const std::byte*>(buffer.data()), end - begin, cols};
+}
+
 // body(begin, end) for slabs of rows, on all threads. The error of the first slab that fails.
 Result<void> Quantizer::over_slabs(const TensorEntry& entry, int64_t rows,
                                    FunctionRef<Result<void>(int64_t begin, int64_t end)> body) {
-  const int64_t total = entry.plain->rows(), slabs = (total + rows - 1) / rows;
+  const int64_t total = rows_of(entry), slabs = (total + rows - 1) / rows;
   std::optional<Error> first;
   int64_t first_slab = slabs;
   std::mutex mutex;
@@ -64,7 +75,25 @@ Result<void> Quantizer::over_slabs(const TensorEntry& entry, int64_t rows,
   return {};
 }
 
+// A tensor that a transform changed, rounded to the type that it was stored in.
+Result<void> Quantizer::copy_transformed(const TensorEntry& entry, ShardedWriter& writer) {
+  const ElementType element = *element_from_safetensors(entry.stored_type);
+  return over_slabs(entry, rows_per_slab(entry, plain_format(element)),
+                    [&](int64_t begin, int64_t end) -> Result<void> {
+                      std::vector<float> values;
+                      OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, values));
+                      if (const auto at = find_non_finite(rows)) return fail(not_finite(entry, begin, *at));
+                      std::vector<std::byte> bytes(static_cast<size_t>(rows_bytes(entry, end - begin)));
+                      for (size_t i = 0; i < values.size(); ++i) store_element(element, bytes.data(), i, values[i]);
+                      OCTAVO_TRY(writer.write(entry.name, static_cast<size_t>(rows_bytes(entry, begin)), bytes));
+                      checkpoint_.tensors().forget(entry, begin, end);
+                      done(static_cast<int64_t>(bytes.size()), entry.name);
+                      return {};
+                    });
+}
+
 Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer) {
+  if (!entry.plain) return copy_transformed(entry, writer);
   const std::span<const std::byte> data = entry.plain->data;
   const int64_t rows = std::max<int64_t>(entry.plain->rows(), 1);
   const int64_t row_bytes = static_cast<int64_t>(data.size()) / rows;
@@ -87,8 +116,9 @@ Result<float> Quantizer::shared_amax(const WeightJob& job) {
   for (const WeightJob& other : jobs_) {
     if (other.fused != job.fused || other.format != job.format) continue;
     const TensorEntry& entry = *checkpoint_.tensors().find(other.module.name + ".weight");
-    OCTAVO_TRY(over_slabs(entry, slab_rows(entry, job.format), [&](int64_t begin, int64_t end) -> Result<void> {
-      const RowsView rows = rows_of(entry, begin, end);
+    OCTAVO_TRY(over_slabs(entry, rows_per_slab(entry, job.format), [&](int64_t begin, int64_t end) -> Result<void> {
+      std::vector<float> buffer;
+      OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, buffer));
       float slab_amax = 0;
       group_amax(rows, tensor_wide_format(ElementType::kE4m3), {&slab_amax, 1});
       if (const auto at = find_non_finite_if(slab_amax, rows)) return fail(not_finite(entry, begin, *at));
@@ -103,7 +133,8 @@ Result<float> Quantizer::shared_amax(const WeightJob& job) {
 
 Result<RoundingError> Quantizer::quantize_slab(const WeightJob& job, const TensorEntry& entry, int64_t begin,
                                                int64_t end, std::span<float> scales, ShardedWriter& writer) {
-  const RowsView rows = rows_of(entry, begin, end);
+  std::vector<float> buffer;
+  OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, buffer));
   const TensorFormat& format = job.format;
   thread_local std::vector<std::byte> codes;
   codes.resize(static_cast<size_t>(format.element_bytes(end - begin, rows.cols)));
@@ -142,7 +173,7 @@ Result<void> Quantizer::write_input_scale(const WeightJob& job, float scale, Sha
 Result<void> Quantizer::quantize_packed(const WeightJob& job, ShardedWriter& writer) {
   const TensorEntry& entry = *checkpoint_.tensors().find(job.module.name + ".weight");
   const TensorFormat& format = job.format;
-  const int64_t rows = job.module.rows, cols = job.module.cols, step = slab_rows(entry, format);
+  const int64_t rows = job.module.rows, cols = job.module.cols, step = rows_per_slab(entry, format);
   Matrix out = make_matrix(format, rows, cols);
   if (format.outer()) {
     OCTAVO_ASSIGN(const float amax, shared_amax(job));
@@ -150,7 +181,8 @@ Result<void> Quantizer::quantize_packed(const WeightJob& job, ShardedWriter& wri
   }
   std::vector<RoundingError> errors(static_cast<size_t>((rows + step - 1) / step));
   OCTAVO_TRY(over_slabs(entry, step, [&](int64_t begin, int64_t end) -> Result<void> {
-    const RowsView source = rows_of(entry, begin, end);
+    std::vector<float> buffer;
+    OCTAVO_ASSIGN(const RowsView source, source_rows(entry, begin, end, buffer));
     if (const auto at = find_non_finite(source)) return fail(not_finite(entry, begin, *at));
     const auto first = static_cast<size_t>(out.view().grid_index(begin, 0)),
                count = static_cast<size_t>(format.scale_rows(end - begin) * format.scale_cols(cols));
@@ -185,7 +217,7 @@ Result<void> Quantizer::quantize(const WeightJob& job, ShardedWriter& writer) {
     scales[0] = scale_from_amax(amax, format);
   }
   // Added up in the order of the slabs: the figure does not depend on the threads.
-  const int64_t rows = slab_rows(entry, format);
+  const int64_t rows = rows_per_slab(entry, format);
   std::vector<RoundingError> errors(static_cast<size_t>((job.module.rows + rows - 1) / rows));
   OCTAVO_TRY(over_slabs(entry, rows, [&](int64_t begin, int64_t end) -> Result<void> {
     OCTAVO_ASSIGN(errors[static_cast<size_t>(begin / rows)], quantize_slab(job, entry, begin, end, scales, writer));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "quantize/statistics_file.h"
 
@@ -25,6 +27,19 @@ Result<void> check_same_modules(const ModelConfig& earlier, const ModelConfig& c
                .remedy = "give the quantized copy of a model with the same shapes to --scales-from"});
 }
 
+// Statistics of transformed weights fit no others: the transforms stand in the report beside them.
+Result<void> check_untransformed(const std::filesystem::path& report) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(report, ignored)) return {};
+  OCTAVO_ASSIGN(const std::string text, read_text_file(report));
+  OCTAVO_ASSIGN(const Json json, parse_json(text, report.string()));
+  if (!json.is_object() || !json.contains("transforms")) return {};
+  return fail({.what = "the earlier model's weights were transformed, and its activations with them",
+               .where = report.string(),
+               .found = json["transforms"].dump(),
+               .remedy = "calibrate the new model with the same options: leave out --scales-from"});
+}
+
 // How far two magnitudes are apart, as a factor of at least 1.
 double factor(double a, double b) {
   if (a == b) return 1;
@@ -38,9 +53,11 @@ Result<EarlierScales> read_earlier_scales(const std::filesystem::path& path, con
   earlier.path = path;
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
+    OCTAVO_TRY(check_untransformed(path.parent_path() / kStatisticsReportName));
     OCTAVO_ASSIGN(earlier.statistics, read_statistics(path));
     return earlier;
   }
+  OCTAVO_TRY(check_untransformed(path / kStatisticsReportName));
   OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path));
   OCTAVO_TRY(check_same_modules(checkpoint.config(), config, path));
   if (checkpoint.dialect() != "fp8" && checkpoint.dialect() != "compressed-tensors")

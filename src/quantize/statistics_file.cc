@@ -68,8 +68,9 @@ Result<StatisticsMap> read_statistics(const std::filesystem::path& path) {
 }
 
 std::string statistics_report(const StatisticsMap& statistics, const TensorFormat& format,
-                              const EstimatorOptions& options) {
+                              const EstimatorOptions& options, std::string_view transforms) {
   Json report = {{"element", element_name(format.element)}, {"estimator", estimator_text(options)}};
+  if (!transforms.empty()) report["transforms"] = transforms;
   Json& places = report["places"] = Json::object();
   for (const auto& [place, values] : statistics) {
     const LogHistogram& histogram = values.histogram();

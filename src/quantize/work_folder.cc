@@ -35,6 +35,12 @@ std::string figures_name(const std::string& module) {
   return module + ".figures";
 }
 
+// Of a place's factors.
+constexpr std::pair<LinearInput, std::string_view> kFactorNames[] = {{LinearInput::kQkv, "qkv.factors"},
+                                                                     {LinearInput::kO, "o.factors"},
+                                                                     {LinearInput::kGateUp, "gate_up.factors"},
+                                                                     {LinearInput::kDown, "down.factors"}};
+
 Result<std::span<const std::byte>> bytes_of(const TensorReader& reader, const std::string& name, size_t size,
                                             const fs::path& file) {
   const TensorEntry* entry = reader.find(name);
@@ -101,7 +107,7 @@ bool WorkFolder::has(int layer) const {
   return fs::exists(file(layer), ignored);
 }
 
-Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights) const {
+Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights, const LayerFactors& factors) const {
   std::vector<TensorToWrite> layout;
   for (const auto& [module, linear] : weights) {
     layout.push_back({codes_name(module), ElementType::kUint8, {static_cast<int64_t>(linear.matrix.codes.size())}});
@@ -109,6 +115,9 @@ Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights) const {
     layout.push_back({zeros_name(module), ElementType::kF32, {static_cast<int64_t>(linear.matrix.zeros.size())}});
     layout.push_back({figures_name(module), ElementType::kF64, {kFigures}});
   }
+  for (const auto& [input, name] : kFactorNames)
+    if (const auto own = factors.find(input); own != factors.end())
+      layout.push_back({std::string(name), ElementType::kF32, {static_cast<int64_t>(own->second.size())}});
   OCTAVO_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(file(layer), std::move(layout)));
   for (const auto& [module, linear] : weights) {
     const OuterScale& outer = linear.matrix.outer;
@@ -119,7 +128,23 @@ Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights) const {
     OCTAVO_TRY(writer.write(zeros_name(module), 0, std::as_bytes(std::span(linear.matrix.zeros))));
     OCTAVO_TRY(writer.write(figures_name(module), 0, std::as_bytes(std::span(figures))));
   }
+  for (const auto& [input, name] : kFactorNames)
+    if (const auto own = factors.find(input); own != factors.end())
+      OCTAVO_TRY(writer.write(name, 0, std::as_bytes(std::span(own->second))));
   return writer.commit();
+}
+
+Result<LayerFactors> WorkFolder::load_factors(int layer) const {
+  OCTAVO_ASSIGN(const auto reader, open_safetensors(file(layer)));
+  LayerFactors factors;
+  for (const auto& [input, name] : kFactorNames) {
+    const TensorEntry* entry = reader->find(name);
+    if (entry == nullptr || entry->shape.size() != 1) continue;
+    std::vector<float>& own = factors[input];
+    own.resize(static_cast<size_t>(entry->shape[0]));
+    OCTAVO_TRY(reader->read_f32(*entry, 0, 1, own));
+  }
+  return factors;
 }
 
 Result<QuantizedLayer> WorkFolder::load(int layer,

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "formats/tensor.h"
+#include "models/layers/decoder_layer.h"
 
 namespace octavo {
 
@@ -21,6 +22,9 @@ struct QuantizedLinear {
   double error = 0;                              // relative RMS against the source
 };
 using QuantizedLayer = std::map<std::string, QuantizedLinear>;  // by module
+
+// Factors per input channel (quantize/weight_transform.h), by place.
+using LayerFactors = std::map<LinearInput, std::vector<float>>;
 
 class WorkFolder {
  public:
@@ -36,9 +40,10 @@ class WorkFolder {
   std::filesystem::path statistics_file(int layer) const;
   bool has(int layer) const;  // -1: the head
   // The layer's file appears complete, or not at all.
-  Result<void> save(int layer, const QuantizedLayer& weights) const;
+  Result<void> save(int layer, const QuantizedLayer& weights, const LayerFactors& factors = {}) const;
   // `formats`: of the modules wanted. A damaged file is an error that names it.
   Result<QuantizedLayer> load(int layer, const std::map<std::string, std::pair<TensorFormat, Shape>>& formats) const;
+  Result<LayerFactors> load_factors(int layer) const;
   void remove();
 
  private:

@@ -130,6 +130,24 @@ TEST(ModelConfig, Biases) {
   EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias && !qwen3.mlp_bias);
 }
 
+// A transform that is not applied makes every answer nonsense: what is not understood is refused.
+TEST(ModelConfig, OnlineTransforms) {
+  const auto key = [](const std::string& value) {
+    return with(R"("intermediate_size":192,"octavo_transforms":)" + value);
+  };
+  EXPECT_EQ(parse(with("")).down_hadamard, 0);
+  EXPECT_EQ(parse(key(R"({"down_proj_input":{"type":"hadamard","block":64}})")).down_hadamard, 64);
+  for (const char* value :
+       {R"({})", R"([])", R"({"down_proj_input":{"type":"hadamard"}})", R"({"down_proj_input":{"block":64}})",
+        R"({"down_proj_input":{"type":"fourier","block":64}})", R"({"down_proj_input":{"type":"hadamard","block":48}})",
+        R"({"down_proj_input":{"type":"hadamard","block":128}})",
+        R"({"down_proj_input":{"type":"hadamard","block":0}})",
+        R"({"down_proj_input":{"type":"hadamard","block":"64"}})",
+        R"({"down_proj_input":{"type":"hadamard","block":64,"seed":1}})",
+        R"({"down_proj_input":{"type":"hadamard","block":64},"o_proj_input":{"type":"hadamard","block":64}})"})
+    expect_refused(key(value), "octavo_transforms");
+}
+
 TEST(ModelConfig, SlidingWindows) {
   const auto windows = [](const std::string& keys, const std::string& type) {
     return parse(with(keys, type)).sliding_window;

@@ -142,6 +142,15 @@ TEST(Producers, SiluGateGivesTheBitsOfTheReference) {
         call.output = b.resize(format, rows, cols, 0.05f);
         row->silu_gate(call, pool);
         expect_same(want, call.output, describe(*row, format, rows, cols));
+        for (call.hadamard = 1; cols % call.hadamard == 0; call.hadamard *= 2) {
+          call.output = a.resize(format, rows, cols, 0.05f);
+          reference().silu_gate(call, pool);
+          const Activation transformed = call.output;
+          call.output = b.resize(format, rows, cols, 0.05f);
+          row->silu_gate(call, pool);
+          expect_same(transformed, call.output,
+                      fmt::format("{}, hadamard {}", describe(*row, format, rows, cols), call.hadamard));
+        }
       }
 }
 

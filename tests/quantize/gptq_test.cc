@@ -88,7 +88,7 @@ TEST_P(EveryGrid, IsRoundingWhereInputsAreIndependent) {
   std::fill(p.hessian.begin(), p.hessian.end(), 0.0f);
   for (int64_t i = 0; i < p.cols; ++i) p.hessian[static_cast<size_t>(i * p.cols + i)] = 3.0f;
   ThreadPool pool(1);
-  const auto solver = GptqSolver::create(p.hessian, p.cols, {});
+  const auto solver = GptqSolver::create(p.hessian, p.cols, {.search_scales = false});
   ASSERT_TRUE(solver.has_value());
   const GptqResult gptq = solver->quantize(p.weights, p.rows, GetParam(), amax(p), pool);
   const Matrix rounded = quantize(p.weights, p.rows, p.cols, GetParam());

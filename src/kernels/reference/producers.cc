@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/hadamard.h"
 #include "kernels/kv_write.h"
 #include "kernels/math.h"
 #include "kernels/reference/quantize_row.h"
@@ -45,6 +46,7 @@ void silu_gate(const SiluGateCall& call, ThreadPool& pool) {
     for (int64_t r = begin; r < end; ++r) {
       const float* gate = call.input + r * call.input_stride;
       for (int64_t i = 0; i < cols; ++i) y[static_cast<size_t>(i)] = silu(gate[i]) * gate[cols + i];
+      if (call.hadamard > 0) hadamard_blocks(y.data(), cols, call.hadamard);
       store_row(y.data(), call.output, r);
     }
   });

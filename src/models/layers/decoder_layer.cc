@@ -248,7 +248,7 @@ void LayerRunner::project_gate_up(const LinearGroup& gate_up, int64_t rows, Prod
 }
 
 void LayerRunner::silu_gate(const Activation& out, ThreadPool& pool) const {
-  producers_->silu_gate({wide_.data(), wide_stride_, out}, pool);
+  producers_->silu_gate({wide_.data(), wide_stride_, config_->down_hadamard, out}, pool);
 }
 
 void LayerRunner::add_projection(const LinearGroup& group, const LayerRows& r, Produce produce, ThreadPool& pool) {

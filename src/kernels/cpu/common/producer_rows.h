@@ -33,8 +33,9 @@ struct KvTarget {
 struct ProducerRows {
   void (*rms_norm)(const float* x, const float* weight, float eps, const RowTarget& out);
   void (*quantize)(const float* x, const RowTarget& out);
-  // values: [cols], memory for the gated values.
-  void (*silu_gate)(const float* gate, const float* up, float* values, const RowTarget& out);
+  // values: [cols], memory for the gated values. hadamard: see SiluGateCall; scale: hadamard_scale() of it.
+  void (*silu_gate)(const float* gate, const float* up, float* values, int64_t hadamard, float scale,
+                    const RowTarget& out);
   // heads [num_heads][head_dim] in place; norm may be null; cos_sin [head_dim] of this position.
   void (*rope)(float* heads, int num_heads, int head_dim, const float* norm, float eps, const float* cos_sin);
   void (*store_k)(const float* k, const KvTarget& out);

@@ -188,11 +188,62 @@ OCTAVO_INLINE F silu_lanes(F g) {
   return g / (splat(1.0f) + exp2_lanes(t));
 }
 
-void silu_gate(const float* gate, const float* up, float* values, const RowTarget& out) {
+// Sixteen floats of one vector, for what simd.h does not have: moving lanes.
+typedef float Lanes __attribute__((vector_size(64)));
+typedef int LaneIndex __attribute__((vector_size(64)));
+
+// A step of hadamard_blocks() with pairs inside of sixteen values.
+template <int kHalf>
+OCTAVO_INLINE void hadamard_lanes(float* x) {
+  constexpr auto pair = [](int lane) { return lane ^ kHalf; };
+  constexpr auto kept = [](int lane) { return (lane & kHalf) == 0 ? -1 : 0; };
+  constexpr LaneIndex kPairs = {pair(0), pair(1), pair(2),  pair(3),  pair(4),  pair(5),  pair(6),  pair(7),
+                                pair(8), pair(9), pair(10), pair(11), pair(12), pair(13), pair(14), pair(15)};
+  constexpr LaneIndex kFirst = {kept(0), kept(1), kept(2),  kept(3),  kept(4),  kept(5),  kept(6),  kept(7),
+                                kept(8), kept(9), kept(10), kept(11), kept(12), kept(13), kept(14), kept(15)};
+  Lanes own;
+  __builtin_memcpy(&own, x, sizeof own);
+  const Lanes other = __builtin_shuffle(own, kPairs);
+  const Lanes result = kFirst ? own + other : other - own;
+  __builtin_memcpy(x, &result, sizeof result);
+}
+
+// hadamard_blocks() of kernels/hadamard.h: the same steps.
+void hadamard(float* x, int64_t n, int64_t block, float scale) {
+  int64_t half = 1;
+  if (block >= 16) {
+    for (int64_t i = 0; i < n; i += 16) {
+      hadamard_lanes<1>(x + i);
+      hadamard_lanes<2>(x + i);
+      hadamard_lanes<4>(x + i);
+      hadamard_lanes<8>(x + i);
+    }
+    for (half = 16; half < block; half *= 2)
+      for (int64_t begin = 0; begin < n; begin += 2 * half)
+        for (int64_t i = begin; i < begin + half; i += 16) {
+          const F a = load(x + i), b = load(x + i + half);
+          store(x + i, a + b);
+          store(x + i + half, a - b);
+        }
+  } else {
+    for (; half < block; half *= 2)
+      for (int64_t i = 0; i < n; ++i) {
+        if ((i & half) != 0) continue;
+        const float a = x[i], b = x[i + half];
+        x[i] = a + b;
+        x[i + half] = a - b;
+      }
+  }
+  for (int64_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+void silu_gate(const float* gate, const float* up, float* values, int64_t hadamard_block, float scale,
+               const RowTarget& out) {
   int64_t c = 0;
   for (; c + 16 <= out.cols; c += 16) store(values + c, silu_lanes(load(gate + c)) * load(up + c));
   if (const int64_t n = out.cols - c; n > 0)
     store_first(values + c, silu_lanes(load_first(gate + c, n)) * load_first(up + c, n), n);
+  if (hadamard_block > 0) hadamard(values, out.cols, hadamard_block, scale);
   quantize_row(PlainSource{values}, out);
 }
 

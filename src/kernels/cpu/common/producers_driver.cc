@@ -5,6 +5,7 @@
 
 #include "base/aligned.h"
 #include "kernels/cpu/common/float_mode.h"
+#include "kernels/hadamard.h"
 #include "kernels/kv_write.h"
 
 namespace octavo {
@@ -143,9 +144,11 @@ void run_quantize(const ProducerRows& rows, const QuantizeCall& call, ThreadPool
 
 void run_silu_gate(const ProducerRows& rows, const SiluGateCall& call, ThreadPool& pool) {
   const int64_t cols = call.output.cols;
+  OCTAVO_CHECK(call.hadamard == 0 || cols % call.hadamard == 0, "{} columns in blocks of {}", cols, call.hadamard);
+  const float scale = call.hadamard > 0 ? hadamard_scale(call.hadamard) : 1.0f;
   for_rows(call.output.rows, 4 * cols, pool, [&](int64_t r) {
     const float* gate = call.input + r * call.input_stride;
-    rows.silu_gate(gate, gate + cols, row_memory(cols), row_target(call.output, r));
+    rows.silu_gate(gate, gate + cols, row_memory(cols), call.hadamard, scale, row_target(call.output, r));
   });
 }
 
