@@ -1,7 +1,10 @@
 // octavo accept: measures a candidate against its base, judges it by the gates, writes the report. Exit code 3 where a
 // gate does not hold.
+#include "evaluate/accept/accept.h"
+
 #include <fmt/format.h>
 
+#include <fstream>
 #include <optional>
 
 #include "base/file.h"
@@ -11,7 +14,6 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
-#include "evaluate/accept/accept.h"
 #include "evaluate/accept/gates.h"
 #include "evaluate/report/html.h"
 
@@ -22,12 +24,12 @@ constexpr int kNotAccepted = 3;
 
 // The command as it was typed, quoted where a shell needs it.
 std::string typed_command() {
-  const auto raw = read_text_file("/proc/self/cmdline");
-  if (!raw) return {};
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string raw(std::istreambuf_iterator<char>(file), {});
   std::string out;
-  for (size_t begin = 0; begin < raw->size();) {
-    const size_t end = std::min(raw->find('\0', begin), raw->size());
-    const std::string word = begin == 0 ? "octavo" : raw->substr(begin, end - begin);
+  for (size_t begin = 0; begin < raw.size();) {
+    const size_t end = std::min(raw.find('\0', begin), raw.size());
+    const std::string word = begin == 0 ? "octavo" : raw.substr(begin, end - begin);
     const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$*?|&;<>(){}[]`#~!") == std::string::npos;
     std::string quoted = "'";
     for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
@@ -128,10 +130,8 @@ class AcceptCommand final : public Command {
 
   Result<void> check_ranges() const {
     const auto out_of_range = [](const char* flag, int64_t found, const char* expected) {
-      return fail({.what = "a number is out of range",
-                   .where = flag,
-                   .found = fmt::format("{}", found),
-                   .expected = expected});
+      return fail(
+          {.what = "a number is out of range", .where = flag, .found = fmt::format("{}", found), .expected = expected});
     };
     if (speed_.repeat < 0 || speed_.repeat > 1000) return out_of_range("--repeat", speed_.repeat, "0 to 1000");
     if (speed_.prompt < 1) return out_of_range("--prompt", speed_.prompt, "at least 1");
@@ -165,7 +165,8 @@ class AcceptCommand final : public Command {
     const std::filesystem::path folder = out_;
     OCTAVO_TRY(write_text_file(folder / "report.html", render_html(report)));
     OCTAVO_TRY(write_text_file(folder / "model_card.md", render_model_card(report)));
-    OCTAVO_TRY(write_text_file(folder / "report.json", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+    OCTAVO_TRY(
+        write_text_file(folder / "report.json", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
     std::error_code error;  // the report is written; what it was made from may stay without harm
     std::filesystem::remove_all(options.unfinished, error);
     return {};
@@ -177,14 +178,15 @@ class AcceptCommand final : public Command {
     for (const Json& gate : report["gates"]) {
       const std::string status = gate["status"];
       const FigureUnit unit = unit_of_gate(gate["gate"].get<std::string>());
-      const auto figure = [&](const char* key) {
-        return gate.contains(key) ? plain_figure(gate[key].get<double>(), unit) : std::string();
+      const auto figure = [&](const char* key, FigureUnit shown_in) {
+        return gate.contains(key) ? plain_figure(gate[key].get<double>(), shown_in) : std::string();
       };
       std::string name = gate["gate"], word = status;
       if (gate.contains("subject")) name += " " + gate["subject"].get<std::string>();
       if (status == "fails") word = "FAILS";
       if (status == "not computed") word = "NOT COMPUTED: " + gate["reason"].get<std::string>();
-      table.add({name, figure("value"), figure("limit"), word});
+      table.add({name, figure("value", unit),
+                 figure("limit", unit == FigureUnit::kChange ? FigureUnit::kPercent : unit), word});
     }
     const Json& verdict = report["verdict"];
     fmt::print("{}{}: {} of {} gates hold; {}\n", table.text(), accepted_ ? "accepted" : "NOT ACCEPTED",

@@ -31,8 +31,8 @@ struct LoweredPart {
   ModelSpec spec;       // what to load
   std::string why_not;  // where it cannot be measured
 };
-// In the order of the rows, "all" last; both plans run on the base's instruction set. A part that the candidate does not
-// change is left out. Error: the models have different layers.
+// In the order of the rows, "all" last; both plans run on the base's instruction set. A part that the candidate does
+// not change is left out. Error: the models have different layers.
 Result<std::vector<LoweredPart>> lowered_parts(const ModelSpec& base, const ModelSpec& candidate);
 
 // The base's plan with one part of the candidate's in it, each against the base: weights (the candidate's, under the

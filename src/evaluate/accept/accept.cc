@@ -81,8 +81,7 @@ class AcceptRun {
     base_plan_ = base_->plan();
     isa_ = base_->isa();
     const std::string slow = slow_formats(candidate_plan_, candidate.config().linear_modules(), isa_);
-    if (!slow.empty())
-      candidate_why_not_ = fmt::format("no fast kernel for {} on {}", slow, isa_name(isa_));
+    if (!slow.empty()) candidate_why_not_ = fmt::format("no fast kernel for {} on {}", slow, isa_name(isa_));
     if (!text_.empty()) {
       OCTAVO_TRY(cut_windows(*base_, text_, o_.windows));
       OCTAVO_TRY(choose_needles());
@@ -124,7 +123,8 @@ class AcceptRun {
     std::error_code error;
     std::filesystem::create_directories(o_.unfinished, error);
     if (error)
-      return fail({.what = "cannot make the report's folder", .where = o_.unfinished.string(), .found = error.message()});
+      return fail(
+          {.what = "cannot make the report's folder", .where = o_.unfinished.string(), .found = error.message()});
     std::vector<std::string> data;
     for (const AcceptTask& task : o_.tasks) data.push_back(task.name + " " + task.data.string());
     const auto plan = [](const PrecisionPlan& p) {
@@ -197,8 +197,7 @@ class AcceptRun {
               {"intermediate_size", config.intermediate_size},
               {"vocabulary", config.vocab_size},
               {"context", config.context_length()}}},
-            {"machine",
-             {{"cpu", cpu_features().model}, {"isa", isa_name(isa_)}, {"threads", base_->pool().size()}}},
+            {"machine", {{"cpu", cpu_features().model}, {"isa", isa_name(isa_)}, {"threads", base_->pool().size()}}},
             {"settings",
              {{"text", o_.text.filename().string()},
               {"context", o_.windows.context},
@@ -234,13 +233,11 @@ class AcceptRun {
       }
       const std::string label = stage(fmt::format("speed: {}", rung.title));
       OCTAVO_ASSIGN(const Json measured, section(fmt::format("rung {}", rung.title), [&] {
-                      return measure_rung(*base_, rung.spec, o_.speed, [&](int64_t done, int64_t total) {
-                        progress(label, done, total);
-                      });
+                      return measure_rung(*base_, rung.spec, o_.speed,
+                                          [&](int64_t done, int64_t total) { progress(label, done, total); });
                     }));
       row.update(measured["memory"]);
-      row["memory_ratio"] =
-          row["memory_bytes"].get<double>() / measured["base_memory"]["memory_bytes"].get<double>();
+      row["memory_ratio"] = row["memory_bytes"].get<double>() / measured["base_memory"]["memory_bytes"].get<double>();
       base_row.update(measured["base_memory"]);
       if (measured.contains("speed")) {
         row.update(measured["speed"]);
@@ -255,11 +252,11 @@ class AcceptRun {
   }
 
   Result<Json> budget_rows(const std::string& label) {
-    OCTAVO_ASSIGN(const std::vector<BudgetRow> rows,
-                  error_budget(o_.base, o_.candidate, text_, o_.windows,
-                               [&](std::string_view part, int64_t done, int64_t total) {
-                                 progress(fmt::format("{}, {}", label, part), done, total);
-                               }));
+    OCTAVO_ASSIGN(
+        const std::vector<BudgetRow> rows,
+        error_budget(o_.base, o_.candidate, text_, o_.windows, [&](std::string_view part, int64_t done, int64_t total) {
+          progress(fmt::format("{}, {}", label, part), done, total);
+        }));
     Json out = Json::array();
     for (const BudgetRow& row : rows) {
       Json entry = {{"part", row.part}, {"formats", row.formats}};
@@ -304,7 +301,8 @@ class AcceptRun {
   }
 
   static void spread_over_ladder(Json& report) {
-    constexpr const char* kShared[] = {"perplexity", "perplexity_change", "perplexity_change_standard_error", "kl_mean"};
+    constexpr const char* kShared[] = {"perplexity", "perplexity_change", "perplexity_change_standard_error",
+                                       "kl_mean"};
     for (Json& row : report["ladder"]) {
       const std::string part = row.value("part", "");
       const Json* source = part == "all" ? &report["quality"] : nullptr;
@@ -326,8 +324,7 @@ class AcceptRun {
 
   Result<void> pairs(Json& report) {
     if (!candidate_why_not_.empty()) {
-      for (const Task& task : tasks_)
-        report["tasks"].push_back({{"name", task.name}, {"why_not", candidate_why_not_}});
+      for (const Task& task : tasks_) report["tasks"].push_back({{"name", task.name}, {"why_not", candidate_why_not_}});
       if (!text_.empty()) report["needle"] = {{"why_not", candidate_why_not_}};
       return {};
     }
@@ -338,8 +335,8 @@ class AcceptRun {
     OCTAVO_ASSIGN(const SideResults base, one_side(o_.base, "base"));
     OCTAVO_ASSIGN(const SideResults candidate, one_side(o_.candidate, "candidate"));
     for (size_t i = 0; i < tasks_.size(); ++i) {
-      const Error* wrong = !base.tasks[i] ? &base.tasks[i].error()
-                                          : (!candidate.tasks[i] ? &candidate.tasks[i].error() : nullptr);
+      const Error* wrong =
+          !base.tasks[i] ? &base.tasks[i].error() : (!candidate.tasks[i] ? &candidate.tasks[i].error() : nullptr);
       report["tasks"].push_back(wrong != nullptr ? Json{{"name", tasks_[i].name}, {"why_not", one_line(*wrong)}}
                                                  : paired_task(tasks_[i], *base.tasks[i], *candidate.tasks[i]));
     }
@@ -362,8 +359,8 @@ class AcceptRun {
       const std::string label = stage(fmt::format("{}: {}", tasks_[i].name, name));
       OCTAVO_ASSIGN(ItemLog log, ItemLog::open(o_.unfinished / fmt::format("items-{}-{}.jsonl", i, name),
                                                task_identity(*model, tasks_[i], {})));
-      auto result = run_task(*model, tasks_[i], {}, &log,
-                             [&](int64_t done, int64_t total) { progress(label, done, total); });
+      auto result =
+          run_task(*model, tasks_[i], {}, &log, [&](int64_t done, int64_t total) { progress(label, done, total); });
       if (result) {
         const auto broken = std::find_if_not(result->records.begin(), result->records.end(), is_finite_record);
         if (broken != result->records.end())
@@ -376,9 +373,9 @@ class AcceptRun {
     begin_stage();
     out.needles = section("needles " + name, [&]() -> Result<Json> {
       const std::string label = stage("needles: " + name);
-      OCTAVO_ASSIGN(const std::vector<NeedleCell> cells,
-                    needle_grid(*model, text_, needle_,
-                                [&](int64_t done, int64_t total) { progress(label, done, total); }));
+      OCTAVO_ASSIGN(
+          const std::vector<NeedleCell> cells,
+          needle_grid(*model, text_, needle_, [&](int64_t done, int64_t total) { progress(label, done, total); }));
       for (const NeedleCell& cell : cells)
         if (!std::isfinite(cell.logprob))
           return fail({.what = fmt::format("a log-likelihood of the {} is not finite", name),

@@ -36,9 +36,9 @@ struct AcceptOptions {
 using AcceptProgress = std::function<void(std::string_view stage, int64_t done, int64_t total)>;
 
 // The report without its gates (judge() adds them); the document is described in docs/accept.md. What the candidate
-// makes impossible (logits that are not finite, a format without a fast kernel) is a "why_not" in its place. Error: what
-// the flags ask for cannot be had (files, lengths, another run in the folder), found before anything long is measured;
-// a model that does not load.
+// makes impossible (logits that are not finite, a format without a fast kernel) is a "why_not" in its place. Error:
+// what the flags ask for cannot be had (files, lengths, another run in the folder), found before anything long is
+// measured; a model that does not load.
 Result<Json> measure_acceptance(const AcceptOptions& options, const AcceptProgress& progress = {});
 
 }  // namespace octavo

@@ -14,8 +14,7 @@ std::string count_formats(const std::map<std::string, int64_t>& counts) {
   std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (const auto& [format, count] : sorted)
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", format, count);
+  for (const auto& [format, count] : sorted) text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", format, count);
   return text;
 }
 

@@ -31,7 +31,8 @@ Result<double> limit_of(const std::string& name, const Json& value, std::string_
 
 // What is measured, as a gate of the report without its verdict.
 Json gate_entry(const GateRow& row, const Json& figure) {
-  Json entry = {{"gate", row.name}, {"title", row.title}, {"section", row.section}, {"side", row.is_max ? "max" : "min"}};
+  Json entry = {
+      {"gate", row.name}, {"title", row.title}, {"section", row.section}, {"side", row.is_max ? "max" : "min"}};
   if (const auto subject = figure.find("subject"); subject != figure.end()) entry["subject"] = *subject;
   for (const char* key : {"value", "standard_error"}) {
     const auto found = figure.find(key);

@@ -78,6 +78,15 @@ bool is_step(const std::vector<LoweredPart>& parts, const LoweredPart& part) {
   return false;
 }
 
+// What the named parts lower.
+std::string formats_of(const std::vector<LoweredPart>& parts, std::initializer_list<std::string_view> names) {
+  std::string text;
+  for (const std::string_view name : names)
+    for (const LoweredPart& part : parts)
+      if (part.part == name) text += (text.empty() ? "" : ", ") + part.formats;
+  return text;
+}
+
 std::string last_title(const std::vector<LoweredPart>& parts, size_t rungs) {
   std::string title;
   for (const LoweredPart& part : parts) {
@@ -98,13 +107,15 @@ Result<std::vector<LadderRung>> ladder_of(const ModelSpec& base, const ModelSpec
     return rungs;
   }
   for (const LoweredPart& part : *parts)
-    if (is_step(*parts, part))
-      rungs.push_back({title_of(part, rungs.size() == 1), part.formats, part.spec, part.why_not, part.part});
+    if (is_step(*parts, part)) {
+      const bool weights = part.part == "weights";
+      rungs.push_back({title_of(part, rungs.size() == 1), formats_of(*parts, {weights ? "weights" : "activations"}),
+                       part.spec, part.why_not, part.part});
+    }
   LadderRung last{.title = last_title(*parts, rungs.size()), .spec = candidate, .part = "all"};
-  if (!parts->empty() && parts->back().part == "all") {
-    last.formats = parts->back().formats;
-    last.why_not = parts->back().why_not;
-  }
+  const bool kv = last.title.ends_with("KV cache"), activations = last.title.ends_with("activations");
+  last.formats = kv ? formats_of(*parts, {"K", "V"}) : formats_of(*parts, {activations ? "activations" : "weights"});
+  if (!parts->empty()) last.why_not = parts->back().why_not;
   rungs.push_back(std::move(last));
   return rungs;
 }

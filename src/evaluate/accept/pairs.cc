@@ -103,9 +103,10 @@ Json paired_task(const Task& task, const TaskResult& base, const TaskResult& can
     if (after < before) lost.push_back(task.items[i].id);
     if (after > before) won.push_back(task.items[i].id);
   }
-  return {{"name", task.name},           {"items", task.items.size()}, {"headline", headline},
-          {"metrics", std::move(metrics)}, {"lost_count", lost.size()},  {"won_count", won.size()},
-          {"lost", std::move(lost)},     {"won", std::move(won)}};
+  return {{"name", task.name},         {"items", task.items.size()},
+          {"headline", headline},      {"metrics", std::move(metrics)},
+          {"lost_count", lost.size()}, {"won_count", won.size()},
+          {"lost", std::move(lost)},   {"won", std::move(won)}};
 }
 
 Json needle_cells(const std::vector<NeedleCell>& cells) {
@@ -164,11 +165,12 @@ Json compare_json(const CompareResult& r) {
 
 Json measured_figures(const Json& report) {
   const Json& candidate = report.at("ladder").back();
-  const auto of_rung = [&](const char* key) { return figure(candidate, key, nullptr, "speed was not measured (--repeat)"); };
+  const auto of_rung = [&](const char* key) {
+    return figure(candidate, key, nullptr, "speed was not measured (--repeat)");
+  };
   Json measured = Json::object();
-  for (const char* key :
-       {"memory_ratio", "memory_bytes", "ttft_ratio", "ttft_seconds", "tpot_ratio", "tpot_seconds", "prefill_ratio",
-        "prefill_tokens_per_second", "decode_ratio", "decode_tokens_per_second"})
+  for (const char* key : {"memory_ratio", "memory_bytes", "ttft_ratio", "ttft_seconds", "tpot_ratio", "tpot_seconds",
+                          "prefill_ratio", "prefill_tokens_per_second", "decode_ratio", "decode_tokens_per_second"})
     measured[key] = of_rung(key);
   const Json* quality = figure_at(report, "/quality");
   const Json none = quality == nullptr ? Json() : *quality;

@@ -95,12 +95,9 @@ Json sensitivity_summary(const Json& sensitivity) {
       changes.emplace_back(change.is_number() ? change.get<double>() : HUGE_VAL, i);
     }
     std::stable_sort(changes.begin(), changes.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    Json summary = {{"scheme", scheme},
-                    {"layers", sensitivity["model"]["layers"]},
-                    {"free", counts[0]},
-                    {"watch", counts[1]},
-                    {"keep_wide", counts[2]},
-                    {"worst", Json::array()}};
+    Json summary = {{"scheme", scheme},       {"layers", sensitivity["model"]["layers"]},
+                    {"free", counts[0]},      {"watch", counts[1]},
+                    {"keep_wide", counts[2]}, {"worst", Json::array()}};
     for (size_t i = 0; i < std::min<size_t>(10, changes.size()); ++i) summary["worst"].push_back(changes[i].second);
     std::erase_if(changes, [](const auto& change) { return change.first == HUGE_VAL; });
     if (!changes.empty()) {

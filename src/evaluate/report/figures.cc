@@ -34,8 +34,9 @@ Parts parts_of(double value, FigureUnit unit) {
   switch (unit) {
     case FigureUnit::kCount:
       return {fmt::format("{:.0f}", value), ""};
+    case FigureUnit::kShare:
+      return {fmt::format("{:.0f}", 100 * value), "%"};
     case FigureUnit::kPercent:
-    case FigureUnit::kError:
       return {fmt::format("{:.2f}", 100 * value), "%"};
     case FigureUnit::kChange:
       return {value == 0 ? "0" : fmt::format("{:+.2f}", 100 * value), "%"};
@@ -57,18 +58,43 @@ Parts parts_of(double value, FigureUnit unit) {
   return {};
 }
 
-}  // namespace
-
-std::string figure_text(double value, FigureUnit unit) {
+Parts error_parts(double error, double value, FigureUnit unit) {
+  const bool share = unit == FigureUnit::kChange || unit == FigureUnit::kPercent;
+  if (value == 0 || unit == FigureUnit::kBytes || unit == FigureUnit::kSeconds)
+    return parts_of(error, unit == FigureUnit::kChange ? FigureUnit::kPercent : unit);
   Parts parts = parts_of(value, unit);
+  const size_t point = parts.number.find('.');
+  const size_t decimals = point == std::string::npos ? 0 : parts.number.size() - point - 1;
+  parts.number = fmt::format("{:.{}f}", share ? 100 * error : error, decimals);
+  return parts;
+}
+
+std::string rich(Parts parts) {
   if (parts.number.starts_with('-')) parts.number = "\u2212" + parts.number.substr(1);
   return parts.unit.empty() ? parts.number : parts.number + "\u202F" + parts.unit;
 }
 
-std::string plain_figure(double value, FigureUnit unit) {
-  const Parts parts = parts_of(value, unit);
+std::string plain(const Parts& parts) {
   if (parts.unit == "×") return parts.number + "x";
   return parts.unit.empty() ? parts.number : parts.number + " " + parts.unit;
+}
+
+}  // namespace
+
+std::string figure_text(double value, FigureUnit unit) {
+  return rich(parts_of(value, unit));
+}
+
+std::string plain_figure(double value, FigureUnit unit) {
+  return plain(parts_of(value, unit));
+}
+
+std::string error_text(double error, double value, FigureUnit unit) {
+  return rich(error_parts(error, value, unit));
+}
+
+std::string plain_error(double error, double value, FigureUnit unit) {
+  return plain(error_parts(error, value, unit));
 }
 
 ReportNode ReportNode::operator[](std::string_view key) const {

@@ -13,8 +13,8 @@ namespace octavo {
 enum class FigureUnit : uint8_t {
   kCount,       // 2048
   kPercent,     // of a share: 98.53 %
+  kShare,       // of a share, whole: 62 %
   kChange,      // of a share, with its sign: +3.69 %
-  kError,       // of a change: 0.12 %
   kRatio,       // 0.61 x
   kBytes,       // 163.8 MB
   kSeconds,     // 55.3 ms, 1.24 s
@@ -27,6 +27,9 @@ enum class FigureUnit : uint8_t {
 std::string figure_text(double value, FigureUnit unit);
 // The same in ASCII.
 std::string plain_figure(double value, FigureUnit unit);
+// The standard error of a figure, with as many decimals as the figure has.
+std::string error_text(double error, double value, FigureUnit unit);
+std::string plain_error(double error, double value, FigureUnit unit);
 
 // A value of the report and its JSON pointer. What is not there has no value, and its members neither.
 class ReportNode {

@@ -26,8 +26,8 @@ std::string missing(const ReportNode& part, std::string_view otherwise) {
 
 std::string table(const std::string& head, const std::string& body, std::string_view style) {
   return fmt::format(
-      "<div class=\"scroll\"><table class=\"{}\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>", style, head,
-      body);
+      "<div class=\"scroll\"><table class=\"{}\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>", style,
+      head, body);
 }
 
 std::string heads(std::initializer_list<std::string_view> names) {
@@ -52,8 +52,9 @@ std::string gate_title(const ReportNode& gate) {
 
 std::string gate_limit(const ReportNode& gate) {
   const FigureUnit unit = unit_of_gate(gate["gate"].text());
-  if (!gate["limit"].is_number()) return "";
-  const std::string limit = (gate["side"].is("max") ? "at most " : "at least ") + shown(gate["limit"], unit);
+  if (!gate["limit"].is_number()) return shown(gate["reason"]);
+  const std::string limit =
+      (gate["side"].is("max") ? "at most " : "at least ") + shown(gate["limit"], unit == kChange ? kPercent : unit);
   return gate["standard_errors"].is_number()
              ? limit + fmt::format(", within {} standard error", shown(gate["standard_errors"], kCount))
              : limit;
@@ -66,8 +67,8 @@ std::string gate_value(const ReportNode& gate) {
 std::string verdict(const ReportNode& report) {
   const ReportNode v = report["verdict"];
   if (v["accepted"].is_true()) {
-    std::string text = fmt::format("<p class=\"verdict holds\"><b>Accepted</b>: all {} gates hold.",
-                                   shown(v["judged"], kCount));
+    std::string text =
+        fmt::format("<p class=\"verdict holds\"><b>Accepted</b>: all {} gates hold.", shown(v["judged"], kCount));
     if (v["off"].number() > 0) text += fmt::format(" Switched off: {}.", shown(v["off"], kCount));
     return text + "</p>";
   }
@@ -75,15 +76,13 @@ std::string verdict(const ReportNode& report) {
   for (size_t i = 0; i < report["gates"].size(); ++i) {
     const ReportNode gate = report["gates"][i];
     if (!is_failing(gate)) continue;
-    const std::string what = gate["status"].is("fails")
-                                 ? fmt::format("{}; {}", gate_value(gate), gate_limit(gate))
-                                 : "cannot be computed: " + shown(gate["reason"]);
+    const std::string what = gate["status"].is("fails") ? fmt::format("{}; {}", gate_value(gate), gate_limit(gate))
+                                                        : "cannot be computed: " + shown(gate["reason"]);
     list += fmt::format("<li><a href=\"#{}\">{}</a>: {}</li>", gate["section"].text(), gate_title(gate), what);
   }
   const double failing = v["failed"].number() + v["not_computed"].number();
-  return fmt::format(
-      "<div class=\"verdict fails\"><p><b>Not accepted</b>: {} of {} gates hold{}</p><ul>{}</ul></div>",
-      shown(v["held"], kCount), shown(v["judged"], kCount), failing > 0 ? ", not these:" : ".", list);
+  return fmt::format("<div class=\"verdict fails\"><p><b>Not accepted</b>: {} of {} gates hold{}</p><ul>{}</ul></div>",
+                     shown(v["held"], kCount), shown(v["judged"], kCount), failing > 0 ? ", not these:" : ".", list);
 }
 
 std::string gates(const ReportNode& report) {
@@ -94,7 +93,7 @@ std::string gates(const ReportNode& report) {
     const char* symbol = fails ? "\u2715" : (off ? "\u2013" : "\u2713");
     const char* style = fails ? "fails" : (off ? "off" : "holds");
     std::string value = gate_value(gate);
-    if (gate["reason"].exists()) value = fmt::format("<span class=\"reason\">{}</span>", shown(gate["reason"]));
+    if (gate["reason"].exists() && !off) value = fmt::format("<span class=\"reason\">{}</span>", shown(gate["reason"]));
     rows += fmt::format(
         "<tr class=\"{}\"><td class=\"state\"><span class=\"symbol\">{}</span> {}</td><th scope=\"row\">{}<br>"
         "<code>{}</code></th><td class=\"measured\">{}</td><td class=\"limit\">{}</td><td class=\"where\">{}</td></tr>",
@@ -114,16 +113,16 @@ std::string ladder_table(const ReportNode& ladder) {
   for (size_t i = 0; i < ladder.size(); ++i) {
     const ReportNode r = ladder[i];
     const bool candidate = i + 1 == ladder.size();
-    rows += fmt::format("<tr class=\"{}\"><th scope=\"row\">{}{}{}</th>", candidate ? "candidate" : "",
-                        shown(r["title"]), candidate ? " <span class=\"tag\">candidate</span>" : "",
-                        formats_of(r["formats"]));
+    rows +=
+        fmt::format("<tr class=\"{}\"><th scope=\"row\">{}{}{}</th>", candidate ? "candidate" : "", shown(r["title"]),
+                    candidate ? " <span class=\"tag\">candidate</span>" : "", formats_of(r["formats"]));
     if (r["why_not"].exists()) {
       rows += fmt::format("<td colspan=\"9\" class=\"reason\">not measured: {}</td></tr>", shown(r["why_not"]));
       continue;
     }
     const auto share = [&](const char* key) {
       const ReportNode node = r[key];
-      return node.is_number() ? fmt::format("<br><span class=\"formats\">{} of roofline</span>", shown(node, kPercent))
+      return node.is_number() ? fmt::format("<br><span class=\"formats\">{} of roofline</span>", shown(node, kShare))
                               : std::string();
     };
     rows += cell(shown(r["weight_bytes"], kBytes)) + cell(shown(r["kv_bytes_per_token"], kBytes)) +
@@ -134,9 +133,9 @@ std::string ladder_table(const ReportNode& ladder) {
             cell(shown(r["perplexity"], kPerplexity)) +
             cell(shown_with_error(r["perplexity_change"], r["perplexity_change_standard_error"], kChange)) + "</tr>";
   }
-  return table(heads({"", "weights", "KV per token", "memory", "TTFT", "TPOT", "prefill", "decode", "perplexity",
-                      "change"}),
-               rows, "figures");
+  return table(
+      heads({"", "weights", "KV per token", "memory", "TTFT", "TPOT", "prefill", "decode", "perplexity", "change"}),
+      rows, "figures ladder");
 }
 
 std::string ladder(const ReportNode& report) {
@@ -159,7 +158,10 @@ std::string ladder(const ReportNode& report) {
   const std::vector<PlotRow> changes = rows("perplexity_change", "perplexity_change_standard_error");
   if (!changes.empty() && changes.back().value.is_number())
     plots += change_plot("Change of perplexity", changes, kChange);
-  return (plots.empty() ? "" : figure_block(plots)) + ladder_table(rungs);
+  if (!plots.empty())
+    plots =
+        figure_block(plots) + "<p class=\"note\">The upright line is the base; whiskers are one standard error.</p>";
+  return plots + ladder_table(rungs);
 }
 
 std::string error_budget(const ReportNode& report) {
@@ -184,7 +186,8 @@ std::string error_budget(const ReportNode& report) {
   }
   return figure_block(change_plot("Change of perplexity", changes, kChange) +
                       bar_plot("Mean KL divergence, nats", divergences, kNats, 0)) +
-         table(heads({"lowered alone", "perplexity", "mean KL", "KL, top percentile", "KL max", "same top"}), body, "figures");
+         table(heads({"lowered alone", "perplexity", "mean KL", "KL, top percentile", "KL max", "same top"}), body,
+               "figures");
 }
 
 std::string item_list(const ReportNode& ids) {
@@ -228,14 +231,17 @@ std::string needle(const ReportNode& report) {
   const ReportNode n = report["needle"];
   if (!n["cells"].is_array()) return missing(n, "no text was given (--text FILE)");
   return fmt::format(
-      "<p>Of {} needles the base finds {}, the candidate {}: lost {}, gained {}. Columns: tokens of context. Rows: "
-      "depth in per cent.{}</p>",
-      shown(n["needles"], kCount), shown(n["base_found"], kCount), shown(n["candidate_found"], kCount),
-      shown(n["lost"], kCount), shown(n["gained"], kCount),
-      n["tries"].number() > 1 ? fmt::format(" In each cell: found of {} tries.", shown(n["tries"], kCount)) : "") +
+             "<p>Of {} needles the base finds {}, the candidate {}: lost {}, gained {}. Columns: tokens of context. "
+             "Rows: "
+             "depth in per cent.{}</p>",
+             shown(n["needles"], kCount), shown(n["base_found"], kCount), shown(n["candidate_found"], kCount),
+             shown(n["lost"], kCount), shown(n["gained"], kCount),
+             n["tries"].number() > 1 ? fmt::format(" In each cell: found of {} tries.", shown(n["tries"], kCount))
+                                     : "") +
          figure_block(needle_plot(n)) +
          "<p class=\"key\"><span class=\"swatch kept\">\u2713</span> found by both <span class=\"swatch lost\">"
-         "\u2715</span> lost <span class=\"swatch gained\">+</span> gained <span class=\"swatch neither\">\u00B7</span> "
+         "\u2715</span> lost <span class=\"swatch gained\">+</span> gained <span class=\"swatch "
+         "neither\">\u00B7</span> "
          "found by neither</p>";
 }
 
@@ -248,10 +254,10 @@ std::string sensitivity(const ReportNode& report) {
                                 shown(report["sensitivity"]["tokens"], kCount));
   for (size_t s = 0; s < summaries.size(); ++s) {
     const ReportNode summary = summaries[s];
-    out += fmt::format(
-        "<h3>{}</h3><p class=\"note\">free: {}, watch: {}, keep wide: {}. Layers across, roles down.</p>",
-        shown(summary["scheme"]), shown(summary["free"], kCount), shown(summary["watch"], kCount),
-        shown(summary["keep_wide"], kCount));
+    out +=
+        fmt::format("<h3>{}</h3><p class=\"note\">free: {}, watch: {}, keep wide: {}. Layers across, roles down.</p>",
+                    shown(summary["scheme"]), shown(summary["free"], kCount), shown(summary["watch"], kCount),
+                    shown(summary["keep_wide"], kCount));
     out += "<div class=\"scroll\">" + heat_map(entries, summary) + "</div>";
     std::string body;
     for (size_t i = 0; i < summary["worst"].size(); ++i) {
@@ -271,8 +277,8 @@ std::string definition(std::string_view term, const std::string& text) {
 
 std::string plan_of(const ReportNode& side) {
   const ReportNode plan = side["plan"];
-  return fmt::format("{}<br><span class=\"formats\">weights {}; activations {}; KV cache {}</span>", shown(side["path"]),
-                     shown(plan["weights"]), shown(plan["activations"]), shown(plan["kv_cache"]));
+  return fmt::format("{}<br><span class=\"formats\">weights {}; activations {}; KV cache {}</span>",
+                     shown(side["path"]), shown(plan["weights"]), shown(plan["activations"]), shown(plan["kv_cache"]));
 }
 
 std::string method(const ReportNode& report) {
@@ -281,17 +287,17 @@ std::string method(const ReportNode& report) {
   out += definition("Machine", shown(machine["cpu"]) + fmt::format("; kernels {}, {} threads", shown(machine["isa"]),
                                                                    shown(machine["threads"], kCount)));
   if (s["repeat"].number() > 0)
-    out += definition("Speed", fmt::format("a prompt of {} tokens, then {} steps; medians of {} rounds in which base and "
-                                           "candidate take turns; ratios are medians of the rounds' own",
-                                           shown(s["prompt"], kCount), shown(s["generate"], kCount),
-                                           shown(s["repeat"], kCount)));
+    out += definition(
+        "Speed", fmt::format("a prompt of {} tokens, then {} steps; medians of {} rounds in which base and "
+                             "candidate take turns; ratios are medians of the rounds' own",
+                             shown(s["prompt"], kCount), shown(s["generate"], kCount), shown(s["repeat"], kCount)));
   out += definition("Memory", fmt::format("weights, embedding and the KV cache of one sequence of {} tokens",
                                           shown(report["model"]["context"], kCount)));
   const std::string text = shown(s["text"]);
   if (!text.empty())
-    out += definition("Text", fmt::format("{}, windows of {} tokens; {} tokens scored, base and candidate in lock step",
-                                          text, shown(s["context"], kCount),
-                                          shown(report["quality"]["tokens_scored"], kCount)));
+    out += definition("Text",
+                      fmt::format("{}, windows of {} tokens; {} tokens scored, base and candidate in lock step", text,
+                                  shown(s["context"], kCount), shown(report["quality"]["tokens_scored"], kCount)));
   std::string names;
   for (size_t i = 0; i < s["tasks"].size(); ++i) names += (i == 0 ? "" : ", ") + shown(s["tasks"][i]);
   out += definition("Tasks", names);

@@ -14,6 +14,10 @@ std::string text_at(double x, double y, std::string_view more, const std::string
                      attribute.empty() ? "" : " ", attribute, inner);
 }
 
+std::string figure_element(const ReportNode& node, const std::string& text) {
+  return fmt::format("<data value=\"{:.17g}\" {}>{}</data>", node.number(), data_json(node), text);
+}
+
 constexpr std::string_view kNothing = "\u2013";
 
 }  // namespace
@@ -43,14 +47,13 @@ std::string escape_html(std::string_view text) {
 
 std::string shown(const ReportNode& node, FigureUnit unit) {
   if (!node.is_number()) return fmt::format("<span class=\"none\">{}</span>", kNothing);
-  return fmt::format("<data value=\"{:.17g}\" {}>{}</data>", node.number(), data_json(node),
-                     figure_text(node.number(), unit));
+  return figure_element(node, figure_text(node.number(), unit));
 }
 
 std::string shown_with_error(const ReportNode& node, const ReportNode& error, FigureUnit unit) {
   if (!node.is_number() || !error.is_number() || error.number() == 0) return shown(node, unit);
-  const FigureUnit error_unit = unit == FigureUnit::kChange ? FigureUnit::kError : unit;
-  return shown(node, unit) + "<span class=\"error\"> ± " + shown(error, error_unit) + "</span>";
+  return fmt::format("{} <span class=\"error\">± {}</span>", shown(node, unit),
+                     figure_element(error, error_text(error.number(), node.number(), unit)));
 }
 
 std::string shown(const ReportNode& node) {

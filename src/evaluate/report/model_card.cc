@@ -24,7 +24,7 @@ std::string figure(const ReportNode& node, FigureUnit unit) {
 
 std::string figure(const ReportNode& node, const ReportNode& error, FigureUnit unit) {
   std::string text = figure(node, unit);
-  if (node.is_number() && error.number() > 0) text += " ± " + figure(error, unit == kChange ? kError : unit);
+  if (node.is_number() && error.number() > 0) text += " ± " + plain_error(error.number(), node.number(), unit);
   return text;
 }
 
@@ -37,7 +37,7 @@ std::string gates(const ReportNode& report) {
     if (gate["subject"].exists()) title += " (" + gate["subject"].text() + ")";
     if (gate["status"].is("fails")) status = "**fails**";
     if (gate["status"].is("not computed")) status = "**not computed**: " + escape_markdown(gate["reason"].text());
-    std::string limit = figure(gate["limit"], unit);
+    std::string limit = figure(gate["limit"], unit == kChange ? kPercent : unit);
     if (!limit.empty()) limit = (gate["side"].is("max") ? "at most " : "at least ") + limit;
     out += fmt::format("| {} | {} | {} | {} |\n", escape_markdown(title),
                        figure(gate["value"], gate["standard_error"], unit), limit, status);
@@ -62,8 +62,9 @@ std::string ladder(const ReportNode& rungs) {
 }
 
 std::string tasks(const ReportNode& all) {
-  std::string out = "\n### Tasks\n\n| task | metric | items | base | candidate | paired difference |\n"
-                    "|---|---|---:|---:|---:|---:|\n";
+  std::string out =
+      "\n### Tasks\n\n| task | metric | items | base | candidate | paired difference |\n"
+      "|---|---|---:|---:|---:|---:|\n";
   for (size_t t = 0; t < all.size(); ++t)
     for (size_t m = 0; m < all[t]["metrics"].size(); ++m) {
       const ReportNode metric = all[t]["metrics"][m];
@@ -95,10 +96,9 @@ std::string render_model_card(const Json& json) {
                        figure(needle["needles"], kCount), figure(needle["base_found"], kCount),
                        figure(needle["candidate_found"], kCount), figure(needle["lost"], kCount));
   const ReportNode s = report["settings"];
-  out += fmt::format("\nMeasured with Octavo {} on {} ({}, {} threads), {}.",
-                     escape_markdown(report["version"].text()), escape_markdown(report["machine"]["cpu"].text()),
-                     escape_markdown(report["machine"]["isa"].text()), figure(report["machine"]["threads"], kCount),
-                     report["created"].text());
+  out += fmt::format("\nMeasured with Octavo {} on {} ({}, {} threads), {}.", escape_markdown(report["version"].text()),
+                     escape_markdown(report["machine"]["cpu"].text()), escape_markdown(report["machine"]["isa"].text()),
+                     figure(report["machine"]["threads"], kCount), report["created"].text());
   if (report["quality"]["tokens_scored"].exists())
     out += fmt::format(" Perplexity and KL over {} tokens of {}.", figure(report["quality"]["tokens_scored"], kCount),
                        escape_markdown(s["text"].text()));

@@ -10,18 +10,18 @@
 namespace octavo {
 namespace {
 
-constexpr double kWidth = 320, kRow = 38, kTop = 34;
+constexpr double kWidth = 400, kRow = 38, kTop = 34;
 
 std::string open_svg(double width, double height, std::string_view kind, std::string_view label) {
   return fmt::format(
       "<svg class=\"plot {}\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\" "
       "style=\"max-width:{:.0f}px\">",
-      kind, width, height, escape_html(label), width);
+      kind, width, height, escape_html(label), 1.15 * width);
 }
 
 std::string rectangle(double x, double y, double width, double height, std::string_view style, double radius = 0) {
-  return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.1f}\" class=\"{}\"/>", x,
-                     y, std::max(width, 0.0), height, radius, style);
+  return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.1f}\" class=\"{}\"/>",
+                     x, y, std::max(width, 0.0), height, radius, style);
 }
 
 std::string line(double x1, double y1, double x2, double y2, std::string_view style) {
@@ -37,7 +37,7 @@ std::string row_texts(const PlotRow& row, double y, FigureUnit unit) {
 
 double highest(const std::vector<PlotRow>& rows) {
   double most = 0;
-  for (const PlotRow& row : rows) most = std::max(most, row.value.number() + row.standard_error.number());
+  for (const PlotRow& row : rows) most = std::max(most, row.value.number());
   return most;
 }
 
