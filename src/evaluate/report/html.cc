@@ -262,7 +262,8 @@ std::string sensitivity(const ReportNode& report) {
     std::string body;
     for (size_t i = 0; i < summary["worst"].size(); ++i) {
       const ReportNode e = entries[static_cast<size_t>(summary["worst"][i].number())];
-      body += "<tr>" + cell(shown(e["layer"], kCount)) + cell(shown(e["role"])) + cell(shown(e["class"])) +
+      const bool head = e["role"].is("lm_head");
+      body += "<tr>" + cell(head ? "\u2013" : shown(e["layer"], kCount)) + cell(shown(e["role"])) + cell(shown(e["class"])) +
               cell(shown_with_error(e["perplexity_change"], e["perplexity_change_error"], kChange)) +
               cell(shown(e["kl"], kNats)) + "</tr>";
     }
