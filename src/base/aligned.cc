@@ -31,7 +31,8 @@ Mapping map(size_t size) {
   OCTAVO_CHECK(start != MAP_FAILED, "cannot map {} bytes: {}", mapped, std::strerror(errno));
   auto* data = static_cast<std::byte*>(start);
   if (large) {
-    data = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(start), kHugePage));
+    const auto address = reinterpret_cast<uintptr_t>(start);
+    data += round_up(address, kHugePage) - address;
     madvise(data, round_up(size + kSlack, kHugePage), MADV_HUGEPAGE);
   }
   return {{start, [mapped](void* at) { munmap(at, mapped); }}, data};

@@ -256,6 +256,24 @@ Result<ModelConfig> parse_model_config(std::string_view json, std::string_view w
   return config;
 }
 
+ModelShape ModelConfig::shape() const {
+  return {architecture, num_layers, hidden_size, intermediate_size, vocab_size};
+}
+
+Result<PrecisionPlan> make_plan(const ModelConfig& config, const PlanRequest& request) {
+  const auto layers = static_cast<int>(config.num_layers);
+  if (request.file == nullptr) return make_plan(config.linear_modules(), layers, request);
+  const bool schemed = !request.scheme.empty() && request.scheme != "auto";
+  if (schemed || !request.ignore.empty() || !request.overrides.empty())
+    return fail({.what = "a plan file decides the format of every module",
+                 .where = request.file->path.string(),
+                 .found = schemed ? fmt::format("a scheme, {}, beside it", request.scheme) : "rules beside it",
+                 .remedy = "leave out the scheme, --ignore and --override, or the plan"});
+  OCTAVO_ASSIGN(PrecisionPlan plan, make_plan(config.linear_modules(), config.shape(), *request.file));
+  OCTAVO_TRY(apply_kv_request(plan, request));
+  return plan;
+}
+
 std::vector<LinearModule> ModelConfig::linear_modules() const {
   std::vector<LinearModule> modules;
   modules.reserve(static_cast<size_t>(num_layers) * 7 + 1);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "precision/plan.h"
+#include "precision/plan_file.h"
 
 namespace octavo {
 
@@ -52,9 +52,14 @@ struct ModelConfig {
 
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
+  ModelShape shape() const;
   // Every linear layer, in order of use, lm_head last (also when it is tied to the embedding).
   std::vector<LinearModule> linear_modules() const;
 };
+
+// The plan of a request's scheme or plan file, with its KV formats laid over. Error: both at once, rules beside a plan
+// file, a plan for another model.
+Result<PrecisionPlan> make_plan(const ModelConfig& config, const PlanRequest& request);
 
 // generation_config.json, united with config.json's token ids.
 struct GenerationConfig {

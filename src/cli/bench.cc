@@ -1,10 +1,13 @@
 // octavo bench: prefill and decode speed beside the roofline.
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "evaluate/batch_speed.h"
 #include "evaluate/speed.h"
 
 namespace octavo {
@@ -31,6 +34,7 @@ class BenchCommand final : public Command {
     flags.option("prompt", options_.prompt, "Tokens of the prefill");
     flags.option("generate", options_.generate, "Decode steps");
     flags.option("depth", options_.depth, "Tokens in the cache before either starts");
+    flags.option("batch", batch_, "Sequences decoded together; more than 1: also what the kernels do at that batch");
     flags.option("repeat", options_.repeat, "Repeats; medians are reported");
     output_.declare(flags);
   }
@@ -43,28 +47,47 @@ class BenchCommand final : public Command {
       measured = measure_speed(*model, options_, [&](int done, int total) { progress.update(done, total); });
     }
     OCTAVO_ASSIGN(const SpeedResult result, std::move(measured));
+    if (batch_ != 1) {
+      Progress progress("measuring", output_.json);
+      OCTAVO_ASSIGN(
+          together_,
+          measure_batch_speed(
+              *model,
+              {.batch = batch_, .prompt = options_.prompt, .generate = options_.generate, .repeat = options_.repeat},
+              [&](int done, int total) { progress.update(done, total); }));
+    }
     output_.json ? print_json(*model, result) : print(*model, result);
     return {};
   }
 
  private:
   void print_json(const Model& model, const SpeedResult& r) const {
-    const Json out = {{"prefill", figure_json(r.prefill)},
-                      {"decode", figure_json(r.decode)},
-                      {"ttft_seconds", r.ttft_seconds},
-                      {"tpot_seconds", r.tpot_seconds},
-                      {"roofline",
-                       {{"read_gb_s", r.roofline.read_gb_s},
-                        {"fma_gflops", r.roofline.fma_gflops},
-                        {"bf16_dot_gflops", r.roofline.bf16_dot_gflops},
-                        {"int8_gops", r.roofline.int8_gops},
-                        {"prefill_bound", r.prefill_bound}}},
-                      {"prompt", options_.prompt},
-                      {"generate", options_.generate},
-                      {"depth", options_.depth},
-                      {"repeat", options_.repeat},
-                      {"scheme", model.plan().scheme},
-                      {"isa", isa_name(model.isa())}};
+    Json out = {{"prefill", figure_json(r.prefill)},
+                {"decode", figure_json(r.decode)},
+                {"ttft_seconds", r.ttft_seconds},
+                {"tpot_seconds", r.tpot_seconds},
+                {"roofline",
+                 {{"read_gb_s", r.roofline.read_gb_s},
+                  {"fma_gflops", r.roofline.fma_gflops},
+                  {"bf16_dot_gflops", r.roofline.bf16_dot_gflops},
+                  {"int8_gops", r.roofline.int8_gops},
+                  {"prefill_bound", r.prefill_bound}}},
+                {"prompt", options_.prompt},
+                {"generate", options_.generate},
+                {"depth", options_.depth},
+                {"repeat", options_.repeat},
+                {"scheme", model.plan().scheme},
+                {"isa", isa_name(model.isa())}};
+    if (together_)
+      out["together"] = {{"batch", batch_},
+                         {"prefill_tokens_per_second", together_->prefill},
+                         {"decode_tokens_per_second", together_->decode},
+                         {"output_tokens_per_second", together_->output},
+                         {"spread", together_->spread},
+                         {"step_seconds", together_->step_seconds},
+                         {"step_byte_seconds", together_->byte_seconds},
+                         {"step_compute_seconds", together_->compute_seconds},
+                         {"roofline_share", together_->roofline_share()}};
     fmt::print("{}\n", out.dump(2));
   }
 
@@ -85,11 +108,19 @@ class BenchCommand final : public Command {
         "{}peaks in the same run: FMA {:.0f} GFLOP/s, BF16 dot {:.0f} GFLOP/s, INT8 dot {:.0f} GOP/s, read {:.1f} "
         "GB/s\n",
         table.text(), r.roofline.fma_gflops, r.roofline.bf16_dot_gflops, r.roofline.int8_gops, r.roofline.read_gb_s);
+    if (!together_) return;
+    fmt::print(
+        "{} together: prefill {:.0f}, decode {:.0f} tok/s ({:.1f} ms a step, at least {:.1f} for its bytes or "
+        "{:.1f} for its operations: {:.0f} %)\n  {:.0f} output tok/s with each prompt's prefill\n",
+        batch_, together_->prefill, together_->decode, 1e3 * together_->step_seconds, 1e3 * together_->byte_seconds,
+        1e3 * together_->compute_seconds, 100 * together_->roofline_share(), together_->output);
   }
 
   ModelFlags model_;
   OutputOptions output_;
   SpeedOptions options_;
+  int64_t batch_ = 1;
+  std::optional<BatchSpeedResult> together_;
 };
 
 }  // namespace

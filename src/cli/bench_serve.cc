@@ -112,7 +112,7 @@ class BenchServeCommand final : public Command {
                    .where = "--endpoint",
                    .found = endpoint_,
                    .expected = "/v1/completions or /v1/chat/completions"});
-    const bool precision = !model_.plan.scheme.empty() || !model_.plan.kv_cache_dtype.empty() ||
+    const bool precision = !model_.plan.scheme.empty() || !model_.plan_file.empty() || !model_.plan.kv_cache_dtype.empty() ||
                            !model_.plan.k_dtype.empty() || !model_.plan.v_dtype.empty() ||
                            !model_.plan.ignore.empty() || !model_.overrides.empty();
     if (looks_like_url(model_.model) &&

@@ -15,6 +15,7 @@ std::unique_ptr<Command> make_quantize_command();
 std::unique_ptr<Command> make_convert_command();
 std::unique_ptr<Command> make_inspect_command();
 std::unique_ptr<Command> make_evaluate_command();
+std::unique_ptr<Command> make_sensitivity_command();
 std::unique_ptr<Command> make_accept_command();
 std::unique_ptr<Command> make_bench_command();
 std::unique_ptr<Command> make_bench_serve_command();

@@ -68,6 +68,7 @@ class EvaluateCommand final : public Command {
     flags.group("Lock step against a candidate");
     flags.option("against", f.against, "The candidate: another model (default: MODEL with the flags below)");
     flags.option("against-quantization", f.against_plan.scheme, "Its scheme");
+    flags.option("against-plan", f.against_plan_file, "Its plan file");
     flags.option("against-kv-cache-dtype", f.against_plan.kv_cache_dtype, "Its KV cache");
     flags.option("against-k-dtype", f.against_plan.k_dtype, "Its keys alone");
     flags.option("against-v-dtype", f.against_plan.v_dtype, "Its values alone");

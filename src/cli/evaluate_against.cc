@@ -33,6 +33,14 @@ Result<Pair> pair_of(const EvaluateFlags& flags) {
   lay_over(plan.k_dtype, asked.k_dtype);
   lay_over(plan.v_dtype, asked.v_dtype);
   if (!asked.ignore.empty()) plan.ignore = asked.ignore;
+  if (!flags.against_plan_file.empty()) {  // in place of a scheme and its rules
+    if (asked.scheme.empty()) plan.scheme.clear();
+    if (asked.ignore.empty()) plan.ignore.clear();
+    plan.overrides.clear();
+    OCTAVO_ASSIGN(plan.file, open_plan(flags.against_plan_file));
+  } else if (!asked.scheme.empty()) {
+    plan.file = nullptr;
+  }
   if (!flags.against_overrides.empty()) {
     OCTAVO_ASSIGN(plan.overrides, parse_overrides(flags.against_overrides));
   }

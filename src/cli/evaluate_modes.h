@@ -20,7 +20,7 @@ struct EvaluateFlags {
   std::string against;  // a model folder; empty: the same one
   PlanRequest against_plan;
   std::vector<std::string> against_overrides;
-  std::string against_isa;
+  std::string against_isa, against_plan_file;
   bool error_budget = false;
 
   std::string task, data, items_out, resume, shots_from, out;
@@ -34,8 +34,8 @@ struct EvaluateFlags {
 
   bool compares() const {
     return !against.empty() || !against_isa.empty() || !against_overrides.empty() || !against_plan.scheme.empty() ||
-           !against_plan.kv_cache_dtype.empty() || !against_plan.k_dtype.empty() || !against_plan.v_dtype.empty() ||
-           !against_plan.ignore.empty();
+           !against_plan_file.empty() || !against_plan.kv_cache_dtype.empty() || !against_plan.k_dtype.empty() ||
+           !against_plan.v_dtype.empty() || !against_plan.ignore.empty();
   }
 };
 

@@ -37,6 +37,7 @@ void ModelFlags::declare(Flags& flags, std::string_view argument, std::string_vi
   flags.argument(argument, model, help);
   flags.group("Precision");
   flags.option("quantization", plan.scheme, "Scheme: " + scheme_names() + " (default: what the checkpoint says)");
+  flags.option("plan", plan_file, "A plan file instead of a scheme: the format of every layer (octavo sensitivity)");
   flags.option("kv-cache-dtype", plan.kv_cache_dtype, "KV cache: auto, bf16, fp8_e4m3, fp8_e5m2, int8");
   flags.option("k-dtype", plan.k_dtype, "Keys alone");
   flags.option("v-dtype", plan.v_dtype, "Values alone");
@@ -63,7 +64,14 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_overrides(const s
 Result<PlanRequest> ModelFlags::request() const {
   PlanRequest request = plan;
   OCTAVO_ASSIGN(request.overrides, parse_overrides(overrides));
+  OCTAVO_ASSIGN(request.file, open_plan(plan_file));
   return request;
+}
+
+Result<std::shared_ptr<const PlanFile>> open_plan(const std::string& path) {
+  if (path.empty()) return nullptr;
+  OCTAVO_ASSIGN(PlanFile plan, read_plan_file(path));
+  return std::make_shared<const PlanFile>(std::move(plan));
 }
 
 Result<std::unique_ptr<Model>> ModelFlags::load(bool quiet, bool text) const {

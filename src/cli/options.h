@@ -22,11 +22,12 @@ struct MachineOptions {
   Result<void> apply(ModelOptions& options) const;
 };
 
-// MODEL, --quantization, --kv-cache-dtype, --k-dtype, --v-dtype, --ignore, --override
+// MODEL, --quantization, --plan, --kv-cache-dtype, --k-dtype, --v-dtype, --ignore, --override
 struct ModelFlags {
   std::string model;
   MachineOptions machine;
   PlanRequest plan;
+  std::string plan_file;
   std::vector<std::string> overrides;  // RULE=SCHEME
   void declare(Flags& flags, std::string_view argument = "MODEL",
                std::string_view help = "A model folder (config.json, *.safetensors) or a .gguf file");
@@ -34,6 +35,9 @@ struct ModelFlags {
   Result<std::unique_ptr<Model>> load(bool quiet, bool text = true) const;
   Result<PlanRequest> request() const;
 };
+
+// The file of --plan FILE; nullptr where it is empty. What it says beside other flags is checked with the model.
+Result<std::shared_ptr<const PlanFile>> open_plan(const std::string& path);
 
 // The rules of repeated --override RULE=SCHEME.
 Result<std::vector<std::pair<std::string, std::string>>> parse_overrides(const std::vector<std::string>& texts);

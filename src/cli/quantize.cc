@@ -26,6 +26,7 @@ class QuantizeCommand final : public Command {
     flags.group("Precision");
     flags.option("scheme", options_.plan.scheme,
                  "fp8, fp8-block, fp8-block-ue8m0, fp8-tensor, fp8-static, fp8-weight, int8");
+    flags.option("plan", plan_, "A plan file instead of a scheme: the format of every layer (octavo sensitivity)");
     flags.option("ignore", options_.plan.ignore,
                  "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
     flags.option("override", overrides_, "RULE=SCHEME: another scheme for these modules; may be repeated");
@@ -54,10 +55,11 @@ class QuantizeCommand final : public Command {
   }
 
   Result<void> run() override {
-    if (options_.plan.scheme.empty() && scales_from_.empty())
+    OCTAVO_ASSIGN(options_.plan.file, open_plan(plan_));
+    if (options_.plan.scheme.empty() && plan_.empty() && scales_from_.empty())
       return fail({.what = "no scheme",
                    .where = "--scheme",
-                   .expected = "for example fp8",
+                   .expected = "for example fp8, or a plan file with --plan",
                    .remedy = "octavo quantize MODEL OUT --scheme fp8"});
     ModelOptions machine;
     OCTAVO_TRY(machine_.apply(machine));
@@ -90,12 +92,13 @@ class QuantizeCommand final : public Command {
     if (scales_from_.empty()) return {};
     OCTAVO_ASSIGN(options_.earlier, read_earlier_scales(scales_from_, config));
     const bool folder = options_.earlier->plan.has_value();
-    if (folder && !(options_.plan.scheme.empty() && options_.plan.ignore.empty() && options_.plan.overrides.empty()))
+    if (folder && !(options_.plan.scheme.empty() && plan_.empty() && options_.plan.ignore.empty() &&
+                    options_.plan.overrides.empty()))
       return fail({.what = "a scheme and an earlier model's formats at once",
                    .where = "--scales-from",
                    .found = scales_from_,
-                   .remedy = "leave out --scheme, --ignore and --override: the folder decides the formats"});
-    if (!folder && options_.plan.scheme.empty())
+                   .remedy = "leave out --scheme, --plan, --ignore and --override: the folder decides the formats"});
+    if (!folder && options_.plan.scheme.empty() && plan_.empty())
       return fail({.what = "no scheme", .where = "--scheme", .expected = "for example fp8-static"});
     return {};
   }
@@ -227,7 +230,7 @@ class QuantizeCommand final : public Command {
   std::string model_, out_;
   QuantizeOptions options_;
   CalibrateOptions calibration_;
-  std::string calibrate_, rounding_, scales_from_, estimator_ = "amax";
+  std::string plan_, calibrate_, rounding_, scales_from_, estimator_ = "amax";
   bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;

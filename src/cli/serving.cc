@@ -98,6 +98,7 @@ Result<void> load_into(Server& server, const ModelFlags& flags, const EngineFlag
   OCTAVO_ASSIGN(std::unique_ptr<Model> model, Model::load(flags.model, options, [&](LoadProgress progress) {
                   server.set_progress(progress.total > 0 ? static_cast<double>(progress.done) / progress.total : 0.0);
                 }));
+  serving.measure_roofline = true;
   OCTAVO_TRY(plan_kv_cache_tokens(*model, serving));
   auto engine = std::make_unique<ServingEngine>(*model, serving);
   print_plan(*model, engine->kv_cache_tokens());

@@ -23,8 +23,8 @@ void follow_activations(PrecisionPlan& plan) {
 }  // namespace
 
 Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanRequest& request) {
-  if (!request.scheme.empty() && request.scheme != "auto")
-    return make_plan(checkpoint.config().linear_modules(), static_cast<int>(checkpoint.config().num_layers), request);
+  if (request.file != nullptr || (!request.scheme.empty() && request.scheme != "auto"))
+    return make_plan(checkpoint.config(), request);
   PrecisionPlan plan = checkpoint.stored_plan();
   if (!request.ignore.empty() || !request.overrides.empty())
     return fail({.what = "--ignore and overrides need a scheme to apply to",

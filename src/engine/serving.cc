@@ -82,6 +82,7 @@ ServingEngine::State::State(Model& m, const ServingOptions& o)
       scheduler(cache,
                 {.max_num_batched_tokens = options.max_num_batched_tokens, .max_num_seqs = options.max_num_seqs}),
       runner(m, pool.layers()),
+      cost(token_cost(m)),
       vocab_limit(std::min<int64_t>(m.config().vocab_size, static_cast<int64_t>(m.tokenizer().vocab_size()))),
       scratch(static_cast<size_t>(m.pool().size())) {
   stats.pages_total = pool.num_pages();

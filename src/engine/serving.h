@@ -14,6 +14,7 @@
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "engine/step.h"
+#include "kernels/roofline.h"
 
 namespace octavo {
 
@@ -60,6 +61,15 @@ struct ServingOptions {
   int64_t max_num_seqs = 128;            // requests in a step
   int64_t max_queue = 1024;              // waiting requests; more are refused
   bool prefix_cache = true;
+  bool measure_roofline = false;  // before the first step, for EngineStats::roofline
+};
+
+// What the steps of one kind took, since start.
+struct StepTotals {
+  uint64_t steps = 0;
+  int64_t rows = 0;  // tokens computed
+  double seconds = 0, bytes = 0, operations = 0;
+  double bound_seconds = 0;  // the least that bytes or operations take by the roofline, step by step; 0: not measured
 };
 
 struct EngineStats {
@@ -69,8 +79,8 @@ struct EngineStats {
   uint64_t prefix_queries = 0, prefix_hits = 0;  // tokens
   uint64_t steps = 0, aborted = 0;
   std::map<std::string, uint64_t> finished;  // by reason
-  // Per step kind, since start: time, bytes read, tokens.
-  double prefill_seconds = 0, decode_seconds = 0, decode_bytes = 0;
+  StepTotals prefill, decode;                // steps that read a prompt (and may decode beside it), and all others
+  std::optional<Roofline> roofline;
 };
 
 class ServingEngine {

@@ -1,4 +1,5 @@
 // The engine's thread: messages in, one step, events out.
+#include <algorithm>
 #include <chrono>
 #include <exception>
 
@@ -7,6 +8,13 @@
 namespace octavo {
 
 void ServingEngine::State::loop() {
+  if (options.measure_roofline) {
+    const Roofline roofline = measure_roofline_once(model.pool(), size_t{128} << 20);
+    std::string bound;
+    peak_gflops = compute_peak(model, roofline, bound);
+    const std::lock_guard lock(mutex);
+    stats.roofline = roofline;
+  }
   while (take_messages()) {
     if (!scheduler.empty()) run_step();
   }
@@ -149,16 +157,16 @@ void ServingEngine::State::fail_step(const Step& step, const char* what) {
 void ServingEngine::State::count(const Step& step, double seconds) {
   const std::lock_guard lock(mutex);
   ++stats.steps;
-  if (step.prefill_rows > 0) {
-    stats.prefill_seconds += seconds;
-  } else {
-    const LoadReport& report = model.decoder().report();
-    int64_t context = 0;
-    for (const Share& share : step.shares) context += share.position + share.num_rows;
-    stats.decode_seconds += seconds;
-    stats.decode_bytes += static_cast<double>(report.linear_bytes + report.norm_bytes) +
-                          pool.geometry().bytes_per_token() * static_cast<double>(context);
-  }
+  const StepCost spent = step_cost(cost, step);
+  StepTotals& totals = step.prefill_rows > 0 ? stats.prefill : stats.decode;
+  ++totals.steps;
+  totals.rows += step.num_rows;
+  totals.seconds += seconds;
+  totals.bytes += spent.bytes;
+  totals.operations += spent.operations;
+  if (stats.roofline)
+    totals.bound_seconds +=
+        std::max(spent.bytes * 1e-9 / stats.roofline->read_gb_s, spent.operations * 1e-9 / peak_gflops);
   for (const Share& share : step.shares) {
     ActiveRequest& request = *active.at(share.id);
     request.cached_tokens = scheduler.cached_tokens(share.id);

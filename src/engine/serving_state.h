@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/cost.h"
 #include "engine/request.h"
 #include "engine/runner.h"
 #include "engine/scheduler.h"
@@ -78,6 +79,8 @@ struct ServingEngine::State {
   PrefixCache cache;
   Scheduler scheduler;
   ModelRunner runner;
+  const TokenCost cost;
+  double peak_gflops = 0;     // with stats.roofline
   const int64_t vocab_limit;  // ids below are tokens of the tokenizer and of the model
   std::unordered_map<RequestId, std::unique_ptr<ActiveRequest>> active;
   std::vector<LogitsJob> jobs;

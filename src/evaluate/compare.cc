@@ -55,6 +55,48 @@ RowDivergence compare_rows(std::span<const float> base, std::span<const float> c
   return row;
 }
 
+std::optional<size_t> CompareTotals::add(std::span<const RowDivergence> rows) {
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (!std::isfinite(rows[i].base_nll) || !std::isfinite(rows[i].candidate_nll) || std::isnan(rows[i].kl)) return i;
+  double kl = 0, nll = 0, difference = 0;
+  for (const RowDivergence& row : rows) {
+    kl += row.kl;
+    nll += row.base_nll;
+    difference += row.candidate_nll - row.base_nll;
+    same_top_ += row.same_top ? 1 : 0;
+    kl_.push_back(row.kl);
+  }
+  const auto n = static_cast<double>(rows.size());
+  window_kl_.push_back(kl / n);
+  window_nll_.push_back(nll / n);
+  window_difference_.push_back(difference / n);
+  return std::nullopt;
+}
+
+CompareResult CompareTotals::result(int64_t context) const {
+  CompareResult out;
+  out.windows = static_cast<int64_t>(window_kl_.size());
+  out.tokens_scored = static_cast<int64_t>(kl_.size());
+  const auto most = std::max_element(kl_.begin(), kl_.end());
+  const int64_t at = most - kl_.begin(), scored = context - 1;
+  out.kl_max_token = at / scored * context + at % scored + 1;
+  const MeanError kl = mean_error(window_kl_), difference = mean_error(window_difference_);
+  out.kl_mean = kl.mean;
+  out.kl_standard_error = kl.standard_error;
+  out.nll_difference = difference.mean;
+  out.nll_difference_standard_error = difference.standard_error;
+  out.base_perplexity = std::exp(mean_error(window_nll_).mean);
+  out.candidate_perplexity = out.base_perplexity * std::exp(difference.mean);
+  out.same_top = static_cast<double>(same_top_) / static_cast<double>(kl_.size());
+  std::vector<double> sorted = kl_;
+  std::sort(sorted.begin(), sorted.end());
+  out.kl_median = percentile(sorted, 0.5);
+  out.kl_p99 = percentile(sorted, 0.99);
+  out.kl_p999 = percentile(sorted, 0.999);
+  out.kl_max = sorted.back();
+  return out;
+}
+
 double CompareResult::perplexity_change() const {
   return std::exp(nll_difference) - 1;
 }
@@ -107,29 +149,13 @@ class LockStep {
     return add(index);
   }
 
-  CompareResult result() {
-    CompareResult out = result_;
-    out.windows = windows_->count;
-    out.tokens_scored = static_cast<int64_t>(kl_.size());
-    const auto most = std::max_element(kl_.begin(), kl_.end());
-    const int64_t at = most - kl_.begin(), scored = windows_->context - 1;
-    out.kl_max_token = at / scored * windows_->context + at % scored + 1;
-    const MeanError kl = mean_error(window_kl_), difference = mean_error(window_difference_);
-    out.kl_mean = kl.mean;
-    out.kl_standard_error = kl.standard_error;
-    out.nll_difference = difference.mean;
-    out.nll_difference_standard_error = difference.standard_error;
-    out.base_perplexity = std::exp(mean_error(window_nll_).mean);
-    out.candidate_perplexity = out.base_perplexity * std::exp(difference.mean);
-    out.same_top = static_cast<double>(same_top_) / static_cast<double>(kl_.size());
-    std::sort(kl_.begin(), kl_.end());
-    out.kl_median = percentile(kl_, 0.5);
-    out.kl_p99 = percentile(kl_, 0.99);
-    out.kl_p999 = percentile(kl_, 0.999);
-    out.kl_max = kl_.back();
+  CompareResult result() const {
+    CompareResult out = totals_.result(windows_->context);
+    out.base_seconds = base_seconds_;
+    out.candidate_seconds = candidate_seconds_;
     return out;
   }
-  double running_kl() const { return mean_error(window_kl_).mean; }
+  double running_kl() const { return totals_.mean_kl(); }
 
  private:
   struct Rows {
@@ -153,8 +179,8 @@ class LockStep {
 
   Result<void> chunk(std::span<const TokenId> tokens, size_t begin, size_t count) {
     const auto part = tokens.subspan(begin, count);
-    OCTAVO_ASSIGN(const Rows base, logits_of(base_sequence_, part, result_.base_seconds));
-    OCTAVO_ASSIGN(const Rows candidate, logits_of(candidate_sequence_, part, result_.candidate_seconds));
+    OCTAVO_ASSIGN(const Rows base, logits_of(base_sequence_, part, base_seconds_));
+    OCTAVO_ASSIGN(const Rows candidate, logits_of(candidate_sequence_, part, candidate_seconds_));
     const auto vocab = static_cast<size_t>(base_->config().vocab_size);
     base_->pool().parallel_items(static_cast<int64_t>(count), [&](int64_t i, int) {
       const size_t at = begin + static_cast<size_t>(i);
@@ -164,27 +190,13 @@ class LockStep {
   }
 
   Result<void> add(int64_t index) {
-    double kl = 0, nll = 0, difference = 0;
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const RowDivergence& row = rows_[i];
-      if (!std::isfinite(row.base_nll) || !std::isfinite(row.candidate_nll) || std::isnan(row.kl)) {
-        const Model& broken = std::isfinite(row.base_nll) ? *candidate_ : *base_;
-        return fail({.what = "a model's logits are not finite",
-                     .where = fmt::format("{}, token {} of the text", broken.checkpoint().path().string(),
-                                          index * windows_->context + static_cast<int64_t>(i)),
-                     .remedy = "look for NaN or infinite weights and scales with `octavo inspect --tensors`"});
-      }
-      kl += row.kl;
-      nll += row.base_nll;
-      difference += row.candidate_nll - row.base_nll;
-      same_top_ += row.same_top ? 1 : 0;
-      kl_.push_back(row.kl);
-    }
-    const auto n = static_cast<double>(rows_.size());
-    window_kl_.push_back(kl / n);
-    window_nll_.push_back(nll / n);
-    window_difference_.push_back(difference / n);
-    return {};
+    const std::optional<size_t> broken_row = totals_.add(rows_);
+    if (!broken_row) return {};
+    const Model& broken = std::isfinite(rows_[*broken_row].base_nll) ? *candidate_ : *base_;
+    return fail({.what = "a model's logits are not finite",
+                 .where = fmt::format("{}, token {} of the text", broken.checkpoint().path().string(),
+                                      index * windows_->context + static_cast<int64_t>(*broken_row)),
+                 .remedy = "look for NaN or infinite weights and scales with `octavo inspect --tensors`"});
   }
 
   Model *base_, *candidate_;
@@ -192,9 +204,8 @@ class LockStep {
   PagePool base_kv_, candidate_kv_;
   Sequence base_sequence_, candidate_sequence_;
   std::vector<RowDivergence> rows_;  // of the window at work
-  std::vector<double> kl_, window_kl_, window_nll_, window_difference_;
-  int64_t same_top_ = 0;
-  CompareResult result_;
+  CompareTotals totals_;
+  double base_seconds_ = 0, candidate_seconds_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +35,20 @@ struct CompareResult {
   // candidate_perplexity / base_perplexity - 1, and its standard error by the delta method.
   double perplexity_change() const;
   double perplexity_change_standard_error() const;
+};
+
+// CompareResult from its rows, window by window.
+class CompareTotals {
+ public:
+  // The scored positions of the next window, in order. Of a row that is not finite: its index, and nothing is added.
+  std::optional<size_t> add(std::span<const RowDivergence> rows);
+  // Without seconds.
+  CompareResult result(int64_t context) const;
+  double mean_kl() const { return mean_error(window_kl_).mean; }
+
+ private:
+  std::vector<double> kl_, window_kl_, window_nll_, window_difference_;
+  int64_t same_top_ = 0;
 };
 
 // Over the windows that perplexity() takes. Error: tokenizers or vocabularies that differ, logits that are not finite

@@ -27,12 +27,17 @@ MeanError mean_error(std::span<const double> values) {
 }
 
 Result<TextWindows> cut_windows(const Model& model, std::string_view text, const PerplexityOptions& options) {
-  if (options.context < 2 || options.context > model.config().context_length())
+  return cut_windows(model.tokenizer(), model.config(), text, options);
+}
+
+Result<TextWindows> cut_windows(const Tokenizer& tokenizer, const ModelConfig& config, std::string_view text,
+                                const PerplexityOptions& options) {
+  if (options.context < 2 || options.context > config.context_length())
     return fail({.what = "context is out of range",
                  .where = "--context",
                  .found = fmt::format("{}", options.context),
-                 .expected = fmt::format("2 to {}, the model's context", model.config().context_length())});
-  TextWindows windows{.tokens = model.tokenizer().encode(text, false), .context = options.context};
+                 .expected = fmt::format("2 to {}, the model's context", config.context_length())});
+  TextWindows windows{.tokens = tokenizer.encode(text, false), .context = options.context};
   const int64_t available = static_cast<int64_t>(windows.tokens.size()) / options.context;
   if (available == 0)
     return fail({.what = "the text is shorter than one window",

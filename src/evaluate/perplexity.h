@@ -32,6 +32,8 @@ struct TextWindows {
   }
 };
 // Error: a context that the model does not have, a text shorter than one window.
+Result<TextWindows> cut_windows(const Tokenizer& tokenizer, const ModelConfig& config, std::string_view text,
+                                const PerplexityOptions& options);
 Result<TextWindows> cut_windows(const Model& model, std::string_view text, const PerplexityOptions& options);
 
 // Each window starts from an empty cache; every token but a window's first is scored; exp of the mean negative

@@ -1,7 +1,8 @@
 #include "evaluate/speed.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <chrono>
 
 #include "base/random.h"
 #include "engine/sequence.h"
@@ -9,37 +10,11 @@
 namespace octavo {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 std::vector<TokenId> random_tokens(const Model& model, int64_t count) {
   Random random(1);
   std::vector<TokenId> tokens(static_cast<size_t>(count));
   for (TokenId& id : tokens) id = static_cast<TokenId>(random.below(static_cast<uint64_t>(model.config().vocab_size)));
   return tokens;
-}
-
-// The best instruction of this machine that computes the plan's products exactly.
-double compute_peak(const Model& model, const Roofline& roofline, std::string& name) {
-  const LinearPlan& plan = model.plan().linear("model.layers.0.mlp.down_proj");
-  if (plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8) {
-    name = "INT8 dot peak";
-    return roofline.int8_gops;
-  }
-  const bool narrow = plan.weight.element != ElementType::kF32 && plan.activation.element != ElementType::kF32;
-  if (narrow && roofline.bf16_dot_gflops > roofline.fma_gflops) {
-    name = "BF16 dot peak";
-    return roofline.bf16_dot_gflops;
-  }
-  name = "FMA peak";
-  return roofline.fma_gflops;
 }
 
 struct Samples {
@@ -54,18 +29,18 @@ SpeedFigure figure(const std::vector<double>& seconds, const std::vector<double>
 
 }  // namespace
 
-TokenCost token_cost(const Model& model) {
-  const Decoder& decoder = model.decoder();
-  const ModelConfig& c = model.config();
-  TokenCost cost;
-  cost.linear_bytes = static_cast<double>(decoder.report().linear_bytes + decoder.report().norm_bytes);
-  for (const Decoder::Layer& layer : decoder.layers())
-    for (const LinearGroup* group : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
-      cost.linear_flops += 2.0 * static_cast<double>(group->rows() * group->cols());
-  cost.head_flops = 2.0 * static_cast<double>(decoder.head().rows() * decoder.head().cols());
-  cost.kv_bytes = model.kv_geometry().bytes_per_token();
-  cost.attention_flops = 4.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim);
-  return cost;
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+Result<void> check_bench_context(const Model& model, int64_t tokens) {
+  if (tokens <= model.config().context_length()) return {};
+  return fail({.what = "the measured text is longer than the model's context",
+               .where = "--depth, --prompt and --generate",
+               .found = fmt::format("{} tokens", tokens),
+               .expected = fmt::format("at most {}", model.config().context_length())});
 }
 
 Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
@@ -73,6 +48,7 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
   const int64_t total = options.depth + options.prompt + options.generate;
   if (options.prompt < 1 || options.generate < 1 || options.repeat < 1 || options.depth < 0)
     return fail({.what = "bench needs at least one prompt token, one generated token and one repeat"});
+  OCTAVO_TRY(check_bench_context(model, total));
   PagePool kv = model.make_kv_cache(total);
   Sequence sequence(model, kv);
   const std::vector<TokenId> tokens = random_tokens(model, total);
@@ -89,14 +65,14 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
     if (progress) progress(repeat + 1, options.repeat + 1);
     const Roofline roofline = measure_roofline(model.pool());
     sequence.truncate(options.depth);
-    auto start = std::chrono::steady_clock::now();
+    Stopwatch prefill_watch;
     OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth), static_cast<size_t>(options.prompt))));
-    const double prefill_seconds = seconds_since(start);
+    const double prefill_seconds = prefill_watch.seconds();
     sequence.truncate(options.depth + 1);
-    start = std::chrono::steady_clock::now();
+    Stopwatch decode_watch;
     for (int64_t i = 0; i < options.generate; ++i)
       OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth + 1 + i), 1)));
-    const double decode_seconds = seconds_since(start) / static_cast<double>(options.generate);
+    const double decode_seconds = decode_watch.seconds() / static_cast<double>(options.generate);
     if (repeat < 0) continue;
     const double context = depth + 1 + static_cast<double>(options.generate) / 2;
     result.decode_bytes_weights = cost.linear_bytes;

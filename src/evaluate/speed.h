@@ -1,12 +1,13 @@
 // Speed of a model beside the roofline of the machine, measured in the same run.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <string_view>
+#include <string>
+#include <vector>
 
-#include "engine/model.h"
-#include "kernels/roofline.h"
+#include "engine/cost.h"
 
 namespace octavo {
 
@@ -33,15 +34,19 @@ struct SpeedResult {
   double ttft_seconds = 0, tpot_seconds = 0;
 };
 
-// What one token costs.
-struct TokenCost {
-  double linear_bytes = 0;  // packed weights, scales and head
-  double kv_bytes = 0;      // of one token of context
-  double linear_flops = 0;  // without the head
-  double head_flops = 0;
-  double attention_flops = 0;  // per token of context
+// Seconds since it was made.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-TokenCost token_cost(const Model& model);
+
+double median(std::vector<double> values);  // of at least one
+
+// Error: more tokens than the model's context holds.
+Result<void> check_bench_context(const Model& model, int64_t tokens);
 
 Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
                                   const std::function<void(int done, int total)>& progress = {});

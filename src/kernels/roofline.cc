@@ -58,21 +58,32 @@ double burst_gops(ThreadPool& pool, BurstKind kind) {
   return best;
 }
 
-}  // namespace
+AlignedBytes touched_memory(size_t bytes) {
+  AlignedBytes memory(bytes);
+  for (size_t i = 0; i < bytes; i += 4096) memory.data()[i] = std::byte{1};  // pages of their own, not the zero page
+  return memory;
+}
 
-Roofline measure_roofline(ThreadPool& pool, size_t bytes) {
-  static std::mutex mutex;
-  static AlignedBytes memory;
-  const std::lock_guard lock(mutex);
-  if (memory.size() != bytes) {
-    memory = AlignedBytes(bytes);
-    for (size_t i = 0; i < bytes; i += 4096) memory.data()[i] = std::byte{1};  // pages of their own, not the zero page
-  }
+Roofline measure(ThreadPool& pool, const AlignedBytes& memory) {
   Roofline roofline{.read_gb_s = read_rate(pool, memory)};
   roofline.fma_gflops = burst_gops(pool, isa_available(Isa::kAvx512) ? BurstKind::kFmaAvx512 : BurstKind::kFmaAvx2);
   if (isa_available(Isa::kAvx512Bf16)) roofline.bf16_dot_gflops = burst_gops(pool, BurstKind::kBf16Dot);
   if (isa_available(Isa::kAvx512)) roofline.int8_gops = burst_gops(pool, BurstKind::kInt8Dot);
   return roofline;
+}
+
+}  // namespace
+
+Roofline measure_roofline(ThreadPool& pool) {
+  static std::mutex mutex;
+  static AlignedBytes memory;
+  const std::lock_guard lock(mutex);
+  if (memory.size() == 0) memory = touched_memory(size_t{512} << 20);
+  return measure(pool, memory);
+}
+
+Roofline measure_roofline_once(ThreadPool& pool, size_t bytes) {
+  return measure(pool, touched_memory(bytes));
 }
 
 }  // namespace octavo

@@ -16,6 +16,8 @@ struct Roofline {
 };
 
 // Takes about 150 ms the first time (the memory that is read is kept), 100 ms after. Each figure is the best of a few.
-Roofline measure_roofline(ThreadPool& pool, size_t bytes = size_t{512} << 20);
+Roofline measure_roofline(ThreadPool& pool);
+// The same with `bytes` of memory, which are given back.
+Roofline measure_roofline_once(ThreadPool& pool, size_t bytes);
 
 }  // namespace octavo

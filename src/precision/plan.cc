@@ -84,8 +84,13 @@ Result<LinearPlan> plan_module(const LinearModule& module, Rules& rules) {
   return LinearPlan{rules.scheme->weight, rules.scheme->activation, fmt::format("scheme {}", rules.scheme->name)};
 }
 
-// Rows are stored as whole bytes.
-Result<void> check_shape(const LinearModule& module, const TensorFormat& weight) {
+}  // namespace
+
+std::string_view role_name(Role role) {
+  return kRoleNames.at(static_cast<size_t>(role));
+}
+
+Result<void> check_weight_shape(const LinearModule& module, const TensorFormat& weight) {
   const bool whole_bytes = module.cols * element_bits(weight.element) % 8 == 0;
   if (module.rows > 0 && module.cols > 0 && whole_bytes) return {};
   return fail({.what = "the scheme does not fit the shape of a module",
@@ -93,12 +98,6 @@ Result<void> check_shape(const LinearModule& module, const TensorFormat& weight)
                .found = fmt::format("{} of [{}, {}]", weight.describe(), module.rows, module.cols),
                .expected = "a positive shape whose rows fill whole bytes",
                .remedy = fmt::format("leave it out with --ignore {}", module.name)});
-}
-
-}  // namespace
-
-std::string_view role_name(Role role) {
-  return kRoleNames.at(static_cast<size_t>(role));
 }
 
 const LinearPlan& PrecisionPlan::linear(std::string_view module) const {
@@ -113,12 +112,13 @@ Result<bool> rule_matches(std::string_view rule, const LinearModule& module) {
 }
 
 Result<PrecisionPlan> make_plan(const std::vector<LinearModule>& modules, int num_layers, const PlanRequest& request) {
+  OCTAVO_CHECK(request.file == nullptr, "a plan file needs the model's config");
   OCTAVO_ASSIGN(Rules rules, compile(request));
   PrecisionPlan plan;
   plan.scheme = std::string(rules.scheme->name);
   for (const LinearModule& module : modules) {
     OCTAVO_ASSIGN(LinearPlan linear, plan_module(module, rules));
-    OCTAVO_TRY(check_shape(module, linear.weight));
+    OCTAVO_TRY(check_weight_shape(module, linear.weight));
     plan.linears.insert_or_assign(module.name, std::move(linear));
   }
   for (size_t i = 0; i < rules.ignore.size(); ++i)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,9 +57,12 @@ struct PrecisionPlan {
   const LinearPlan& linear(std::string_view module) const;  // checked
 };
 
-// What the user asked for on top of a scheme or a checkpoint.
+struct PlanFile;  // precision/plan_file.h
+
+// What the user asked for on top of a scheme, a plan file or a checkpoint.
 struct PlanRequest {
-  std::string scheme;  // empty: what the checkpoint says
+  std::string scheme;                    // empty: the plan file, else what the checkpoint says
+  std::shared_ptr<const PlanFile> file;  // instead of a scheme; without ignore and overrides
   std::vector<std::string>
       ignore;  // modules left in BF16: exact name, "re:PATTERN" (anchored at the start), or role name
   std::vector<std::pair<std::string, std::string>> overrides;  // rule -> scheme name
@@ -76,7 +80,11 @@ Result<bool> rule_matches(std::string_view rule, const LinearModule& module);
 // The plan of a scheme for these modules. lm_head stays BF16 (FP32 for scheme float32) unless an override names it. A
 // rule that matches nothing is an entry in notes; a scheme that a shape does not allow is an error that names the
 // module.
+// (A request with a plan file needs the model's config: checkpoint/model_config.h.)
 Result<PrecisionPlan> make_plan(const std::vector<LinearModule>& modules, int num_layers, const PlanRequest& request);
+
+// Whether a weight of this shape can be stored so: rows are whole bytes. The error names the module.
+Result<void> check_weight_shape(const LinearModule& module, const TensorFormat& weight);
 
 // The KV part alone, laid over a plan (checkpoints and schemes alike): kv_cache_dtype first, then k_dtype and v_dtype.
 Result<void> apply_kv_request(PrecisionPlan& plan, const PlanRequest& request);

@@ -348,7 +348,31 @@ ScaleTensor input_scale_tensor(std::string_view dialect, const LinearModule& mod
   return {module.name + ".input_scale", dialect == kFp8 ? Shape{} : Shape{1}};
 }
 
+namespace {
+
+// Layers whose q, k, v or gate, up have different formats: most engines run each of these as one product.
+std::vector<std::string> parted_notes(const PrecisionPlan& plan, const std::vector<LinearModule>& modules) {
+  const LinearModule *first = nullptr, *leader = nullptr;
+  int parted = 0;
+  for (const LinearModule& module : modules) {
+    if (module.role == Role::kQ || module.role == Role::kGate) leader = &module;
+    const bool follows = module.role == Role::kK || module.role == Role::kV || module.role == Role::kUp;
+    if (!follows || leader == nullptr || leader->layer != module.layer) continue;
+    const LinearPlan &a = plan.linear(leader->name), &b = plan.linear(module.name);
+    if (a.weight == b.weight && a.activation == b.activation) continue;
+    if (parted++ == 0) first = &module;
+  }
+  if (parted == 0) return {};
+  return {
+      fmt::format("{} modules have other formats than those they are fused with in vLLM and SGLang (the first: {}): "
+                  "these refuse such checkpoints",
+                  parted, first->name)};
+}
+
+}  // namespace
+
 std::vector<std::string> portability_notes(const PrecisionPlan& plan, const std::vector<LinearModule>& modules) {
+  std::vector<std::string> notes = parted_notes(plan, modules);
   int ragged = 0;
   const LinearModule* first = nullptr;
   for (const LinearModule& module : modules) {
@@ -357,10 +381,11 @@ std::vector<std::string> portability_notes(const PrecisionPlan& plan, const std:
     if (module.rows % weight.block_rows == 0 && module.cols % weight.block_cols == 0) continue;
     if (ragged++ == 0) first = &module;
   }
-  if (ragged == 0) return {};
-  return {
-      fmt::format("{} weights are no whole number of blocks ({} is [{}, {}]): vLLM and SGLang refuse such checkpoints",
-                  ragged, first->name, first->rows, first->cols)};
+  if (ragged > 0)
+    notes.push_back(fmt::format(
+        "{} weights are no whole number of blocks ({} is [{}, {}]): vLLM and SGLang refuse such checkpoints", ragged,
+        first->name, first->rows, first->cols));
+  return notes;
 }
 
 }  // namespace octavo

@@ -18,7 +18,7 @@
 namespace octavo {
 
 struct QuantizeOptions {
-  PlanRequest plan;     // a scheme, ignore and override rules; the KV cache is chosen when the model runs
+  PlanRequest plan;     // a scheme, ignore and override rules, or a plan file; the KV cache is chosen when the model runs
   std::string dialect;  // "fp8", "compressed-tensors", "modelopt", "gptq"; empty: the one that suits the scheme
   int threads = 1;
   int64_t shard_bytes = 5'000'000'000;  // model.safetensors becomes shards and an index beyond this

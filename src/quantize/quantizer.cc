@@ -43,9 +43,12 @@ Result<void> Quantizer::plan_jobs() {
   if (keeps_plan) {
     summary_.plan = *options_.earlier->plan;
   } else {
-    OCTAVO_ASSIGN(summary_.plan, make_plan(modules_, static_cast<int>(config.num_layers), options_.plan));
+    OCTAVO_ASSIGN(summary_.plan, make_plan(config, options_.plan));
   }
   summary_.notes = summary_.plan.notes;
+  if (!keeps_plan && options_.plan.file != nullptr)
+    summary_.notes.push_back(
+        "the plan's KV formats take no part in the weights: they apply where the model runs with --plan");
   for (const LinearModule& module : modules_) {
     const TensorFormat& format = summary_.plan.linear(module.name).weight;
     if (!format.scaled()) continue;
@@ -53,7 +56,7 @@ Result<void> Quantizer::plan_jobs() {
       return fail({.what = "the head of this model is its embedding table, which stays as it is",
                    .where = module.name,
                    .found = format.describe(),
-                   .remedy = "leave lm_head out of the overrides"});
+                   .remedy = "leave lm_head out of the overrides; in a plan file, make it bf16"});
     WeightJob& job = jobs_.emplace_back();
     job.module = module;
     job.format = format;
@@ -61,7 +64,7 @@ Result<void> Quantizer::plan_jobs() {
   }
   if (jobs_.empty())
     return fail({.what = "the scheme quantizes no weight of this model",
-                 .where = fmt::format("--scheme {}", options_.plan.scheme),
+                 .where = summary_.plan.scheme,
                  .expected = "a scheme with quantized weights, and rules that leave some"});
   const std::string& dialect = keeps_plan && options_.dialect.empty() ? options_.earlier->dialect : options_.dialect;
   OCTAVO_ASSIGN(summary_.dialect, choose_dialect(dialect, summary_.plan, modules_));

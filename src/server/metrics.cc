@@ -47,6 +47,30 @@ double ratio(double a, double b) {
   return b > 0 ? a / b : 0.0;
 }
 
+// Per step kind. Shares need the roofline.
+void print_steps(std::string& out, const std::string& labels, const EngineStats& stats) {
+  const auto each = [&](std::string_view name, std::string_view help, std::string_view type, auto value) {
+    head(out, name, help, type);
+    for (const auto& [kind, totals] : {std::pair{"prefill", &stats.prefill}, std::pair{"decode", &stats.decode}})
+      out += fmt::format("{}{{{},step=\"{}\"}} {}\n", name, labels, kind, value(*totals));
+  };
+  each("octavo:steps_total", "Steps of the engine; \"prefill\" ones read a prompt and may decode beside it.", "counter",
+       [](const StepTotals& t) { return t.steps; });
+  each("octavo:step_tokens_total", "Tokens computed.", "counter", [](const StepTotals& t) { return t.rows; });
+  each("octavo:step_seconds_total", "Time in steps.", "counter", [](const StepTotals& t) { return t.seconds; });
+  each("octavo:bytes_per_token", "Bytes of weights and KV cache read per token computed.", "gauge",
+       [](const StepTotals& t) { return ratio(t.bytes, static_cast<double>(t.rows)); });
+  each("octavo:achieved_gigabytes_per_second", "Bytes of weights and KV cache read per second of steps.", "gauge",
+       [](const StepTotals& t) { return ratio(t.bytes, t.seconds) / 1e9; });
+  each("octavo:achieved_gigaflops", "Operations of linear layers and attention per second of steps.", "gauge",
+       [](const StepTotals& t) { return ratio(t.operations, t.seconds) / 1e9; });
+  if (!stats.roofline) return;
+  each("octavo:roofline_share", "The least time by read bandwidth and arithmetic peak, over the time taken.", "gauge",
+       [](const StepTotals& t) { return ratio(t.bound_seconds, t.seconds); });
+  print_number(out, "octavo:read_gigabytes_per_second", "Read bandwidth measured at start.", "gauge", labels,
+               stats.roofline->read_gb_s);
+}
+
 }  // namespace
 
 void Histogram::observe(double value, uint64_t times) {
@@ -136,13 +160,7 @@ std::string Metrics::text(const std::string& model, const EngineStats& stats) co
   queue_.print(out, "vllm:request_queue_time_seconds", "From submission to the first step.", labels);
   prompt_length_.print(out, "vllm:request_prompt_tokens", "Prompt tokens of a finished sequence.", labels);
   generation_length_.print(out, "vllm:request_generation_tokens", "Generated tokens of a finished sequence.", labels);
-  counter("octavo:steps_total", "Steps of the engine.", number(stats.steps));
-  counter("octavo:prefill_seconds_total", "Time in steps that read prompts.", stats.prefill_seconds);
-  counter("octavo:decode_seconds_total", "Time in steps that only generate.", stats.decode_seconds);
-  gauge("octavo:decode_bytes_per_token", "Bytes of weights and KV cache read per generated token.",
-        ratio(stats.decode_bytes, number(stats.generation_tokens)));
-  gauge("octavo:decode_gigabytes_per_second", "Bytes read per second of decode steps, in GB/s.",
-        ratio(stats.decode_bytes, stats.decode_seconds) / 1e9);
+  print_steps(out, labels, stats);
   return out;
 }
 
@@ -153,7 +171,7 @@ std::string Metrics::log_line(const EngineStats& stats, double seconds) {
   if (in == 0 && made == 0 && stats.running == 0 && stats.waiting == 0) return {};
   const double hits = ratio(static_cast<double>(stats.prefix_hits - last.prefix_hits),
                             static_cast<double>(stats.prefix_queries - last.prefix_queries));
-  const double speed = ratio(stats.decode_bytes - last.decode_bytes, stats.decode_seconds - last.decode_seconds);
+  const double speed = ratio(stats.decode.bytes - last.decode.bytes, stats.decode.seconds - last.decode.seconds);
   return fmt::format(
       "in {:.1f} tok/s, out {:.1f} tok/s, running {}, waiting {}, KV {:.1f} %, prefix hits {:.1f} %, "
       "decode {:.1f} GB/s",

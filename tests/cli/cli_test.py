@@ -54,7 +54,7 @@ class Case(unittest.TestCase):
 class Help(Case):
     def test_help_lists_commands_in_groups(self):
         text = run("--help").stdout
-        for word in ("run", "quantize", "convert", "inspect", "evaluate", "tokenize", "logits", "bench", "Prove"):
+        for word in ("run", "quantize", "convert", "inspect", "evaluate", "sensitivity", "tokenize", "logits", "bench", "Prove"):
             self.assertIn(word, text)
         self.assertTrue(run("--version").stdout.startswith("octavo "))
 
@@ -210,6 +210,109 @@ def byte_tokenizer(size):
             "post_processor": None, "decoder": byte_level, "model": {"type": "BPE", "vocab": vocab, "merges": []}}
 
 
+class SensitivityAndPlans(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = self.copy_model()
+        (self.model / "tokenizer.json").write_text(json.dumps(byte_tokenizer(320)))
+        self.text = self.folder / "text.txt"
+        self.text.write_text("".join(chr(97 + i * i % 26) for i in range(900)))
+        self.flags = ["sensitivity", self.model, "--text", self.text, "--tokens", "256", "--context", "64", "--scheme",
+                      "fp8,int4"]
+        self.result, self.plan = self.folder / "s.json", self.folder / "plan.json"
+
+    def search(self, *flags, code=0):
+        return run("sensitivity", self.model, "--from", self.result, *flags, code=code)
+
+    def test_measured_searched_quantized_and_run(self):
+        shown = run(*self.flags, "--out", self.result).stdout
+        for word in ("KV-K", "down", "head", "costliest", "keep wide"):
+            self.assertIn(word, shown)
+        self.assertLessEqual(max(map(len, shown.splitlines())), 80)
+        result = json.loads(self.result.read_text())
+        self.assertEqual(result["octavo_sensitivity"], 1)
+        self.assertEqual(len(result["entries"]), result["model"]["layers"] * (7 * 2 + 2) + 2)
+        self.assertEqual(set(result["entries"][0]),
+                         {"layer", "role", "scheme", "perplexity_change", "perplexity_change_error", "kl",
+                          "output_error", "bytes", "base_bytes", "class"})
+        found = json.loads(self.search("--budget", "7bpw", "--plan-out", self.plan, "--json").stdout)
+        self.assertLessEqual(found["best"]["bits_per_weight"], 7)
+        self.assertLess(found["best"]["kl"], found["uniform"]["int4"]["kl"])
+        self.assertLessEqual(max(map(len, self.search("--budget", "7bpw").stdout.splitlines())), 100)
+        linears = json.loads(self.plan.read_text())["linears"]
+        self.assertGreater(len(set(linears.values())), 1)
+        # One plan: at load, and as a checkpoint.
+        run("logits", self.model, "--ids", "9,8,7", "--out", self.folder / "a", "--plan", self.plan)
+        quantized = self.folder / "quantized"
+        summary = run("quantize", self.model, quantized, "--plan", self.plan).stdout
+        self.assertIn("KV formats", summary)
+        run("logits", quantized, "--ids", "9,8,7", "--out", self.folder / "b", "--kv-cache-dtype", "bf16")
+        self.assertEqual((self.folder / "a").read_bytes(), (self.folder / "b").read_bytes())
+        self.assertIn("plan.json", run("inspect", self.model, "--plan", self.plan).stdout)
+
+    def test_an_entry_is_the_comparison_of_its_plan(self):
+        run(*self.flags, "--out", self.result)
+        result = json.loads(self.result.read_text())
+        entry = next(e for e in result["entries"] if (e["layer"], e["role"], e["scheme"]) == (1, "up_proj", "int4"))
+        linears = {f"model.layers.{layer}.{part}": "bf16" for layer in range(result["model"]["layers"])
+                   for part in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")} | {"lm_head": "bf16"}
+        linears["model.layers.1.mlp.up_proj"] = "int4"
+        self.plan.write_text(json.dumps({"octavo_plan": 1, "model": result["model"], "base": "bf16", "linears": linears,
+                                         "kv": [{"k": "bf16", "v": "bf16"}] * result["model"]["layers"]}))
+        out = json.loads(run("evaluate", self.model, "--text", self.text, "--context", "64", "--windows", "4",
+                             "--quantization", "bf16", "--against-plan", self.plan, "--json").stdout)
+        self.assertEqual(out["kl"]["mean"], entry["kl"])
+        self.assertEqual(out["perplexity_change"], entry["perplexity_change"])
+        self.assertEqual(out["base_perplexity"], result["base_perplexity"])
+
+    def test_killed_at_any_moment_it_goes_on(self):
+        whole = run(*self.flags, "--json").stdout
+        command = [OCTAVO, *map(str, self.flags), "--out", str(self.result), "--json"]
+        for attempt in range(10):
+            flags = ["--resume"] if attempt > 0 else []
+            process = subprocess.Popen(command + flags, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                process.wait(timeout=0.1 + 0.1 * attempt)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self.assertEqual(process.returncode == 0, self.result.exists())
+            if self.result.exists():
+                break
+            log = self.folder / "s.json.log"
+            if log.exists():
+                self.assertIn("--resume", run(*command[1:], code=1).stderr)
+        if not self.result.exists():
+            run(*command[1:], "--resume")
+        self.assertEqual(json.loads(self.result.read_text()), json.loads(whole))
+        self.assertFalse((self.folder / "s.json.log").exists())
+
+    def test_a_plan_for_another_model_and_other_bad_input(self):
+        run(*self.flags, "--out", self.result)
+        self.search("--budget", "8bpw", "--plan-out", self.plan)
+        other = self.copy_model("other")
+        self.change_config(other, vocab_size=319)
+        for command in (["run", other, "--plan", self.plan, "--prompt", "x"], ["inspect", other, "--plan", self.plan],
+                        ["quantize", other, self.folder / "o", "--plan", self.plan]):
+            error = run(*command, code=1).stderr
+            self.assertIn("the plan is for another model", error)
+            self.assertIn("vocabulary 320", error)
+        self.assertFalse((self.folder / "o").exists())
+        self.assertIn("another model", run("sensitivity", other, "--from", self.result, code=1).stderr)
+        both = run("inspect", self.model, "--plan", self.plan, "--quantization", "fp8", code=1).stderr
+        self.assertIn("fp8", both)
+        plan = json.loads(self.plan.read_text())
+        plan["linears"].pop("model.layers.1.mlp.down_proj")
+        self.plan.write_text(json.dumps(plan))
+        self.assertIn("model.layers.1.mlp.down_proj", run("inspect", self.model, "--plan", self.plan, code=1).stderr)
+        for flags, word in ((["--budget", "1bpw"], "--budget"), (["--budget", "7"], "5.5bpw"),
+                            (["--plan-out", self.plan], "--budget"), (["--text", self.text], "--from"),
+                            (["--scheme", "nvfp4"], "nvfp4")):
+            self.assertIn(word, self.search(*flags, code=1).stderr)
+        self.assertIn("--tokens", run(*self.flags, "--tokens", "30", code=1).stderr)
+
+
 class Evaluate(Case):
     def setUp(self):
         super().setUp()
@@ -298,6 +401,17 @@ class Bench(Case):
             for key in ("tokens_per_second", "roofline_share", "spread"):
                 self.assertIn(key, out[kind])
             self.assertGreater(out[kind]["tokens_per_second"], 0)
+
+    def test_batch(self):
+        short = ("--prompt", "16", "--generate", "4", "--repeat", "1")
+        out = json.loads(run("bench", self.model, *short, "--batch", "3", "--json").stdout)["together"]
+        self.assertEqual(out["batch"], 3)
+        self.assertGreater(out["decode_tokens_per_second"], out["output_tokens_per_second"])
+        self.assertGreater(out["output_tokens_per_second"], 0)
+        self.assertIn("3 together", run("bench", self.model, *short, "--batch", "3").stdout)
+        self.assertIn("--batch", run("bench", self.model, *short, "--batch", "2000", code=1).stderr)
+        self.assertIn("--depth, --prompt and --generate", run("bench", self.model, "--prompt", "4", "--generate", "100000",
+                                                     "--batch", "2", code=1).stderr)
 
     def test_bench_serve_is_a_command_of_its_own_below_bench(self):
         self.assertIn("MODEL", run("bench", code=2).stderr)

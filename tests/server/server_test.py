@@ -410,6 +410,10 @@ class Case(unittest.TestCase):
             used = [used[0] + usage["prompt_tokens"], used[1] + usage["completion_tokens"]]
         after = [self.server.metric(name) for name in names]
         self.assertEqual([a - b for a, b in zip(after, before)], [*used, 3])
+        model = 'model_name="script",step="decode"}'
+        self.assertGreater(self.server.metric("octavo:bytes_per_token{" + model), 0)
+        self.assertGreater(self.server.metric("octavo:achieved_gigabytes_per_second{" + model), 0)
+        self.assertGreater(self.server.metric("octavo:roofline_share{" + model), 0)
         for line in self.server.get("/metrics")[1].strip().split("\n"):
             self.assertRegex(line, r"^(# (HELP|TYPE) \S+ .+|[a-z:_A-Z0-9]+\{[^}]*\} [0-9.e+-]+)$")
 

@@ -1,0 +1,124 @@
+#include "evaluate/batch_speed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "engine/cost.h"
+#include "engine/runner.h"
+#include "evaluate/speed.h"
+
+namespace octavo {
+namespace {
+
+// The sequences of one measurement: their tokens and pages.
+class Streams {
+ public:
+  Streams(Model& model, const BatchSpeedOptions& options)
+      : options_(options),
+        length_(options.prompt + options.generate),
+        pool_(model.make_kv_cache(options.batch * pages_each() * kPageTokens)),
+        runner_(model, pool_.layers()) {
+    Random random(1);
+    const auto vocabulary = static_cast<uint64_t>(model.config().vocab_size);
+    for (int64_t i = 0; i < options.batch * length_; ++i)
+      tokens_.push_back(static_cast<TokenId>(random.below(vocabulary)));
+    pages_.resize(static_cast<size_t>(options.batch));
+    for (std::vector<int32_t>& pages : pages_) OCTAVO_CHECK(pool_.allocate(pages_each(), pages));
+  }
+
+  // Whole prompts, as many in a step as `chunk` rows hold; a longer prompt in pieces.
+  void prefill() {
+    Step step;
+    for (int64_t s = 0; s < options_.batch; ++s)
+      for (int64_t at = 0; at < options_.prompt;) {
+        const int64_t rows = std::min(options_.prompt - at, options_.chunk - step.num_rows);
+        add(step, s, at, rows, at + rows == options_.prompt);
+        at += rows;
+        if (step.num_rows == options_.chunk) run(step);
+      }
+    if (!step.empty()) run(step);
+  }
+  void decode(int64_t position) {
+    Step step;
+    for (int64_t s = 0; s < options_.batch; ++s) add(step, s, position, 1, true);
+    run(step);
+  }
+
+ private:
+  int64_t pages_each() const { return (length_ + kPageTokens - 1) / kPageTokens; }
+  void add(Step& step, int64_t sequence, int64_t position, int64_t rows, bool logits) {
+    const auto first = static_cast<size_t>(sequence * length_ + position);
+    step.shares.push_back({.id = static_cast<RequestId>(sequence),
+                           .position = position,
+                           .num_rows = rows,
+                           .tokens = std::span<const TokenId>(tokens_).subspan(first, static_cast<size_t>(rows)),
+                           .pages = pages_[static_cast<size_t>(sequence)],
+                           .first_logits = logits ? rows - 1 : rows});
+    step.num_rows += rows;
+    step.num_logits += logits ? 1 : 0;
+  }
+  void run(Step& step) {
+    runner_.run(step);
+    step = {};
+  }
+
+  const BatchSpeedOptions& options_;
+  int64_t length_;
+  PagePool pool_;
+  ModelRunner runner_;
+  std::vector<TokenId> tokens_;              // [batch, length]
+  std::vector<std::vector<int32_t>> pages_;  // of each sequence
+};
+
+Result<void> check(const Model& model, const BatchSpeedOptions& options) {
+  if (options.batch < 1 || options.prompt < 1 || options.generate < 1 || options.repeat < 1)
+    return fail({.what = "bench needs at least one sequence, one prompt token, one generated token and one repeat"});
+  if (options.batch > 1024)
+    return fail({.what = "batch is too large",
+                 .where = "--batch",
+                 .found = fmt::format("{}", options.batch),
+                 .expected = "1 to 1024"});
+  return check_bench_context(model, options.prompt + options.generate);
+}
+
+}  // namespace
+
+Result<BatchSpeedResult> measure_batch_speed(Model& model, const BatchSpeedOptions& options,
+                                             const std::function<void(int, int)>& progress) {
+  OCTAVO_TRY(check(model, options));
+  Streams together(model, options);
+  const TokenCost cost = token_cost(model);
+  const auto batch = static_cast<double>(options.batch), steps = static_cast<double>(options.generate);
+  const double context = static_cast<double>(options.prompt) + steps / 2;
+  std::vector<double> prefill, decode, both, bytes, compute;
+  for (int repeat = -1; repeat < options.repeat; ++repeat) {  // the first round warms caches and scratch memory
+    if (progress) progress(repeat + 1, options.repeat + 1);
+    const Roofline roofline = measure_roofline(model.pool());
+    Stopwatch watch;
+    together.prefill();
+    const double prefilled = watch.seconds();
+    for (int64_t i = 0; i < options.generate; ++i) together.decode(options.prompt + i);
+    const double total = watch.seconds();
+    if (repeat < 0) continue;
+    prefill.push_back(prefilled);
+    decode.push_back((total - prefilled) / steps);
+    both.push_back(total);
+    std::string bound;
+    bytes.push_back((cost.linear_bytes + batch * context * cost.kv_bytes) * 1e-9 / roofline.read_gb_s);
+    compute.push_back(batch * (cost.linear_flops + cost.head_flops + cost.attention_flops * context) * 1e-9 /
+                      compute_peak(model, roofline, bound));
+  }
+  const auto [low, high] = std::minmax_element(both.begin(), both.end());
+  const double total = median(both), step = median(decode);
+  return BatchSpeedResult{.prefill = batch * static_cast<double>(options.prompt) / median(prefill),
+                          .decode = batch / step,
+                          .output = batch * steps / total,
+                          .spread = (*high - *low) / total,
+                          .step_seconds = step,
+                          .byte_seconds = median(bytes),
+                          .compute_seconds = median(compute)};
+}
+
+}  // namespace octavo
