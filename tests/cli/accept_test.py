@@ -113,12 +113,13 @@ class Accept(Case):
 
     def sensitivity(self, **model):
         config = json.loads((self.model / "config.json").read_text())
-        entries = [{"layer": layer, "role": role, "scheme": "fp8", "perplexity_change": change,
-                    "perplexity_change_error": 0.0001, "kl": 0.001, "output_error": 0.02, "bytes": 1, "base_bytes": 2,
-                    "class": "free" if change is not None and change < 0.001 else "keep wide"}
-                   for layer in range(config["num_hidden_layers"])
-                   for role, change in (("q_proj", 0.0002), ("down_proj", 0.0345 - layer / 1000), ("k_cache", -0.00012))]
-        entries[-1]["perplexity_change"] = None
+        def entry(layer, role, scheme, kl):
+            return {"layer": layer, "role": role, "scheme": scheme, "perplexity_change": kl - 0.0001,
+                    "perplexity_change_error": 0.0001, "kl": kl, "output_error": 0.02, "bytes": 1, "base_bytes": 2,
+                    "class": "free" if kl < 0.001 else "keep wide"}
+        entries = [entry(layer, role, "fp8", kl) for layer in range(config["num_hidden_layers"])
+                   for role, kl in (("q_proj", 0.0002), ("down_proj", 0.0345 - layer / 1000))]
+        entries.append(entry(-1, "lm_head", "fp8", 0.0011))
         path = self.folder / "sensitivity.json"
         path.write_text(json.dumps({
             "octavo_sensitivity": 1, "base": "bf16", "tokens": 4096, "context": 64, "base_perplexity": 9, "base_bytes": 3,
@@ -163,8 +164,7 @@ class Accept(Case):
                 self.assertTrue(value == "nan" or float(value) is not None)
         for words in ("Accepted", "all ", "keep wide", "switched off in the gates file"):
             self.assertIn(words, text)
-        self.assertEqual(text.count('class="heat'), 3 * report["model"]["layers"] - 1 + 8)  # and the legend's
-        self.assertEqual(text.count('class="broken"'), 1)
+        self.assertEqual(text.count('class="heat'), 2 * report["model"]["layers"] + 1 + 8)  # and the legend's
 
     def check_card(self, report):
         card = (self.out / "model_card.md").read_text()
@@ -175,6 +175,25 @@ class Accept(Case):
         self.assertEqual(len(tables), 3)
         for table in tables:
             self.assertEqual(len({line.replace("\\|", "").count("|") for line in table.splitlines()}), 1, table)
+
+    def test_a_plan_file_is_a_candidate(self):
+        config = json.loads((self.model / "config.json").read_text())
+        layers = config["num_hidden_layers"]
+        roles = [f"self_attn.{r}_proj" for r in "qkvo"] + [f"mlp.{r}_proj" for r in ("gate", "up", "down")]
+        linears = {f"model.layers.{i}.{role}": "fp8" if i else "bf16" for i in range(layers) for role in roles}
+        plan = {"octavo_plan": 1, "base": "bf16", "linears": linears | {"lm_head": "bf16"},
+                "kv": [{"k": "bf16", "v": "fp8_e4m3"}] * layers,
+                "model": {"architecture": "LlamaForCausalLM", "layers": layers, "hidden_size": config["hidden_size"],
+                          "intermediate_size": config["intermediate_size"], "vocabulary": config["vocab_size"]}}
+        path = self.folder / "plan.json"
+        path.write_text(json.dumps(plan))
+        run(*self.flags("--plan", path))
+        report = self.report()
+        self.assertEqual([row["part"] for row in report["error_budget"]],
+                         ["weights", "activations", "weights and activations", "V", "kernels", "all"])
+        self.assertIn(f"bf16 ({len(roles) + 1})", report["candidate"]["plan"]["weights"])
+        path.write_text(json.dumps(plan | {"model": plan["model"] | {"layers": 99}}))
+        self.assertIn("99", run(*self.flags("--plan", path), code=1).stderr)
 
     def test_a_gate_that_fails_is_exit_code_3(self):
         result = run(*self.flags("--quantization", "fp8", gates=self.gates(kl_mean_max=0)), code=3)

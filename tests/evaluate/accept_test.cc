@@ -7,7 +7,7 @@
 
 #include "evaluate/accept/accept_parts.h"
 #include "evaluate/accept/gates.h"
-#include "evaluate/accept/sensitivity_file.h"
+#include "evaluate/accept/sensitivity_summary.h"
 #include "evaluate/report/html.h"
 #include "support/test_models.h"
 
@@ -137,42 +137,22 @@ TEST(PairedNeedles, LostAndGainedDoNotCancel) {
   EXPECT_EQ(both["base_found"], both["candidate_found"]);
 }
 
-TEST(Sensitivity, AFileThatIsNotOfThisModelOrNotWholeIsRefused) {
-  const ModelConfig config{.architecture = "LlamaForCausalLM",
-                           .vocab_size = 320,
-                           .hidden_size = 192,
-                           .intermediate_size = 256,
-                           .num_layers = 2};
-  const Json good = {
-      {"octavo_sensitivity", 1},
-      {"model",
-       {{"architecture", "LlamaForCausalLM"},
-        {"layers", 2},
-        {"hidden_size", 192},
-        {"intermediate_size", 256},
-        {"vocabulary", 320}}},
-      {"entries",
-       {{{"layer", 1}, {"role", "q_proj"}, {"scheme", "fp8"}, {"perplexity_change", 0.002}, {"class", "watch"}}}}};
-  const TestFolder folder;
-  const auto read = [&](const Json& json) {
-    folder.write("s.json", json.dump());
-    return read_sensitivity(folder.path() / "s.json", config);
-  };
-  const auto read_good = read(good);
-  ASSERT_TRUE(read_good.has_value()) << read_good.error().message();
-  const Json summary = sensitivity_summary(*read_good)[0];
-  EXPECT_EQ(summary["watch"], 1);
-  EXPECT_EQ(summary["highest"], 0.002);
-  for (const char* pointer :
-       {"/octavo_sensitivity", "/model", "/model/layers", "/model/hidden_size", "/entries", "/entries/0",
-        "/entries/0/layer", "/entries/0/role", "/entries/0/class", "/entries/0/scheme", "/entries/0/perplexity_change"})
-    for (const Json& wrong : {Json(7), Json("x"), Json::array(), Json::object()}) {
-      if (wrong.is_number() && std::string_view(pointer).ends_with("change")) continue;
-      if (wrong.is_string() && std::string_view(pointer).ends_with("scheme")) continue;
-      Json broken = good;
-      broken[Json::json_pointer(pointer)] = wrong;
-      EXPECT_FALSE(read(broken).has_value()) << pointer << wrong.dump();
-    }
+TEST(SensitivitySummary, CountsAndRanksTheEntriesOfEachScheme) {
+  Sensitivity s;
+  s.model.layers = 2;
+  for (const double kl : {0.0004, 0.02, 0.003}) s.entries.push_back({.role = "q_proj", .scheme = "fp8", .kl = kl});
+  s.entries.push_back({.role = "q_proj", .scheme = "int4", .kl = 0.5});
+  // Noise does not make a layer cost: the change lies within two standard errors.
+  s.entries.push_back({.role = "k_proj", .scheme = "fp8", .perplexity_change = 0.3, .perplexity_change_error = 0.2});
+  const Json summary = sensitivity_summary(s);
+  ASSERT_EQ(summary.size(), 2u);
+  EXPECT_EQ(summary[0]["scheme"], "fp8");
+  EXPECT_EQ(summary[0]["free"], 2);
+  EXPECT_EQ(summary[0]["watch"], 1);
+  EXPECT_EQ(summary[0]["keep_wide"], 1);
+  EXPECT_EQ(summary[0]["worst"], Json::array({1, 2, 0, 4}));
+  EXPECT_EQ(summary[0]["highest"], 0.02);
+  EXPECT_EQ(summary[1]["worst"], Json::array({3}));
 }
 
 TEST(Figures, AreRoundedWithTheirUnits) {

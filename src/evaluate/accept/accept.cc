@@ -3,33 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 
 #include "base/file.h"
 #include "evaluate/accept/accept_parts.h"
-#include "evaluate/accept/sensitivity_file.h"
+#include "evaluate/accept/sensitivity_summary.h"
 #include "evaluate/item_log.h"
 
 namespace octavo {
 namespace {
-
-std::string utc_now() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
-  return text;
-}
-
-// A name for people: the folder's or the file's.
-std::string model_name(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::path whole = std::filesystem::absolute(path, error).lexically_normal();
-  return whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
-}
 
 // A record whose measurements are numbers: judging NaN would look like an answer.
 bool is_finite_record(const Json& record) {
@@ -46,14 +29,14 @@ class AcceptRun {
 
   Result<Json> run() {
     OCTAVO_TRY(prepare());
-    Json report = heading();
+    Json report = report_heading(o_, *base_, candidate_plan_);
     OCTAVO_ASSIGN(report["ladder"], ladder());
     base_.reset();  // from here on what is measured loads its own
     if (!o_.text.empty()) OCTAVO_TRY(quality(report));
     OCTAVO_TRY(pairs(report));
-    if (!sensitivity_.is_null()) {
-      report["sensitivity"] = sensitivity_;
-      report["sensitivity_summary"] = sensitivity_summary(sensitivity_);
+    if (sensitivity_) {
+      OCTAVO_ASSIGN(report["sensitivity"], parse_json(sensitivity_text(*sensitivity_), o_.sensitivity.string()));
+      report["sensitivity_summary"] = sensitivity_summary(*sensitivity_);
     }
     report["measured"] = measured_figures(report);
     return report;
@@ -74,11 +57,11 @@ class AcceptRun {
     OCTAVO_ASSIGN(rungs_, ladder_of(o_.base, o_.candidate));
     if (!o_.sensitivity.empty()) {
       OCTAVO_ASSIGN(const Checkpoint base, Checkpoint::open(o_.base.path));
-      OCTAVO_ASSIGN(sensitivity_, read_sensitivity(o_.sensitivity, base.config()));
+      OCTAVO_ASSIGN(sensitivity_, read_sensitivity(o_.sensitivity));
+      OCTAVO_TRY(check_made_for(sensitivity_->model, base.config().shape(), "the sensitivity file", o_.sensitivity));
     }
     progress("loading the base", 0, 1);
     OCTAVO_ASSIGN(base_, Model::load(o_.base.path, o_.base.options));
-    base_plan_ = base_->plan();
     isa_ = base_->isa();
     const std::string slow = slow_formats(candidate_plan_, candidate.config().linear_modules(), isa_);
     if (!slow.empty()) candidate_why_not_ = fmt::format("no fast kernel for {} on {}", slow, isa_name(isa_));
@@ -125,32 +108,8 @@ class AcceptRun {
     if (error)
       return fail(
           {.what = "cannot make the report's folder", .where = o_.unfinished.string(), .found = error.message()});
-    std::vector<std::string> data;
-    for (const AcceptTask& task : o_.tasks) data.push_back(task.name + " " + task.data.string());
-    const auto plan = [](const PrecisionPlan& p) {
-      std::vector<std::string> formats;
-      for (const auto& [module, linear] : p.linears)
-        formats.push_back(fmt::format("{} {} {}", module, linear.weight.describe(), linear.activation.describe()));
-      for (const KvPlan& kv : p.kv) formats.push_back(fmt::format("{} {}", kv.k.describe(), kv.v.describe()));
-      return text_hash(formats);
-    };
-    auto log = ItemLog::open(o_.unfinished / "sections.jsonl",
-                             {{"octavo", "sections of an acceptance run"},
-                              {"version", o_.version},
-                              {"base", o_.base.path.string()},
-                              {"base_files", model_fingerprint(o_.base.path)},
-                              {"base_plan", plan(base_plan_)},
-                              {"candidate", o_.candidate.path.string()},
-                              {"candidate_files", model_fingerprint(o_.candidate.path)},
-                              {"candidate_plan", plan(candidate_plan_)},
-                              {"isa", isa_name(isa_)},
-                              {"threads", o_.base.options.threads},
-                              {"text", text_hash({text_})},
-                              {"windows", {o_.windows.context, o_.windows.windows}},
-                              {"speed", {o_.speed.prompt, o_.speed.generate, o_.speed.repeat}},
-                              {"tasks", text_hash(data)},
-                              {"selection", {o_.selection.limit, o_.selection.seed}},
-                              {"needle", {needle_.lengths, needle_.depths, needle_.tries, needle_.seed}}});
+    auto log =
+        ItemLog::open(o_.unfinished / "sections.jsonl", run_identity(o_, *base_, candidate_plan_, text_, needle_));
     if (!log) {
       Error wrong = std::move(log).error();
       wrong.remedy = wrong.remedy.starts_with("wait")
@@ -179,41 +138,6 @@ class AcceptRun {
   }
   std::string stage(const std::string& what) const { return fmt::format("[{}/{}] {}", stage_, stages_, what); }
   void begin_stage() { ++stage_; }
-
-  Json heading() const {
-    const ModelConfig& config = base_->config();
-    Json tasks = Json::array();
-    for (const AcceptTask& task : o_.tasks)
-      tasks.push_back(task.data.empty() ? task.name : task.name + "=" + task.data.filename().string());
-    return {{"octavo_accept", 1},
-            {"created", utc_now()},
-            {"version", o_.version},
-            {"base", side(o_.base, base_plan_)},
-            {"candidate", side(o_.candidate, candidate_plan_)},
-            {"model",
-             {{"architecture", config.architecture},
-              {"layers", config.num_layers},
-              {"hidden_size", config.hidden_size},
-              {"intermediate_size", config.intermediate_size},
-              {"vocabulary", config.vocab_size},
-              {"context", config.context_length()}}},
-            {"machine", {{"cpu", cpu_features().model}, {"isa", isa_name(isa_)}, {"threads", base_->pool().size()}}},
-            {"settings",
-             {{"text", o_.text.filename().string()},
-              {"context", o_.windows.context},
-              {"windows", o_.windows.windows},
-              {"prompt", o_.speed.prompt},
-              {"generate", o_.speed.generate},
-              {"repeat", o_.speed.repeat},
-              {"tasks", std::move(tasks)},
-              {"limit", o_.selection.limit},
-              {"seed", o_.selection.seed},
-              {"command", o_.command}}}};
-  }
-
-  Json side(const ModelSpec& spec, const PrecisionPlan& plan) const {
-    return {{"name", model_name(spec.path)}, {"path", spec.path.string()}, {"plan", plan_summary(plan)}};
-  }
 
   // One object per rung: memory, speed and ratios; quality() adds the rest.
   Result<Json> ladder() {
@@ -389,8 +313,8 @@ class AcceptRun {
   const AcceptProgress& progress_;
   std::vector<Task> tasks_;
   std::string text_;
-  Json sensitivity_;
-  PrecisionPlan base_plan_, candidate_plan_;
+  std::optional<Sensitivity> sensitivity_;
+  PrecisionPlan candidate_plan_;
   std::vector<LadderRung> rungs_;
   NeedleOptions needle_{.lengths = {}};
   std::string candidate_why_not_;

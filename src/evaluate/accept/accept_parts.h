@@ -37,11 +37,11 @@ Json compare_json(const CompareResult& result);
 // The figures that gates take, from the report's parts: "measured".
 Json measured_figures(const Json& report);
 
-// A plan in a few words: {"scheme", "weights", "activations", "kv_cache"}; formats with the number of modules.
-Json plan_summary(const PrecisionPlan& plan);
-
-// Changes whenever a file of the model does: names, sizes and times of the folder's files.
-std::string model_fingerprint(const std::filesystem::path& path);
+// What a report begins with: version, models and their plans, machine, settings.
+Json report_heading(const AcceptOptions& options, const Model& base, const PrecisionPlan& candidate);
+// All that the results of a run depend on, the models' files (names, sizes, times) among it.
+Json run_identity(const AcceptOptions& options, const Model& base, const PrecisionPlan& candidate,
+                  const std::string& text, const NeedleOptions& needle);
 
 // An error on one line.
 std::string one_line(const Error& error);

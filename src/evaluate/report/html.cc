@@ -248,10 +248,12 @@ std::string needle(const ReportNode& report) {
 std::string sensitivity(const ReportNode& report) {
   const ReportNode entries = report["sensitivity"]["entries"], summaries = report["sensitivity_summary"];
   if (!entries.is_array())
-    return "<p class=\"missing\">Not measured. <code>octavo sensitivity BASE</code> lowers each layer and role alone; "
-           "give its file here with <code>--sensitivity FILE</code>.</p>";
-  std::string out = fmt::format("<p>Change of perplexity when one layer and role is lowered alone, over {} tokens.</p>",
-                                shown(report["sensitivity"]["tokens"], kCount));
+    return "<p class=\"missing\">Not measured. <code>octavo sensitivity BASE --text FILE --out FILE</code> lowers each "
+           "layer and role alone; give its file here with <code>--sensitivity FILE</code>.</p>";
+  std::string out = fmt::format(
+      "<p>Mean KL divergence from the base, in nats, when one layer and role is lowered alone; over {} "
+      "tokens.</p>",
+      shown(report["sensitivity"]["tokens"], kCount));
   for (size_t s = 0; s < summaries.size(); ++s) {
     const ReportNode summary = summaries[s];
     out +=
@@ -263,11 +265,11 @@ std::string sensitivity(const ReportNode& report) {
     for (size_t i = 0; i < summary["worst"].size(); ++i) {
       const ReportNode e = entries[static_cast<size_t>(summary["worst"][i].number())];
       const bool head = e["role"].is("lm_head");
-      body += "<tr>" + cell(head ? "\u2013" : shown(e["layer"], kCount)) + cell(shown(e["role"])) + cell(shown(e["class"])) +
-              cell(shown_with_error(e["perplexity_change"], e["perplexity_change_error"], kChange)) +
-              cell(shown(e["kl"], kNats)) + "</tr>";
+      body += "<tr>" + cell(head ? "\u2013" : shown(e["layer"], kCount)) + cell(shown(e["role"])) +
+              cell(shown(e["class"])) + cell(shown(e["kl"], kNats)) +
+              cell(shown_with_error(e["perplexity_change"], e["perplexity_change_error"], kChange)) + "</tr>";
     }
-    out += table(heads({"layer", "role", "class", "perplexity", "mean KL"}), body, "figures worst");
+    out += table(heads({"layer", "role", "class", "mean KL", "perplexity"}), body, "figures worst");
   }
   return out;
 }

@@ -139,10 +139,11 @@ constexpr std::string_view kRoles[] = {"q_proj",  "k_proj",    "v_proj",  "o_pro
                                        "up_proj", "down_proj", "k_cache", "v_cache", "lm_head"};
 constexpr int kSteps = 7;
 
-// 0 to kSteps - 1, logarithmic between the lowest positive and the highest change.
-int heat_step(double change, double low, double high) {
-  if (!(change > low) || high <= low) return change >= high && high > 0 ? kSteps - 1 : 0;
-  const double share = std::log(change / low) / std::log(high / low);
+// 0 to kSteps - 1, logarithmic between the lowest and the highest divergence (of a range of at most 10^4).
+int heat_step(double kl, double low, double high) {
+  low = std::max(low, high * 1e-4);
+  if (high <= low || kl <= low) return 0;
+  const double share = std::log(kl / low) / std::log(high / low);
   return std::clamp(static_cast<int>(share * kSteps), 0, kSteps - 1);
 }
 
@@ -151,15 +152,12 @@ struct HeatScale {
 };
 
 std::string heat_cell(const ReportNode& entry, double x, double y, const HeatScale& s, double low, double high) {
-  const ReportNode change = entry["perplexity_change"];
-  if (!change.is_number())
-    return rectangle(x + 0.5, y + 0.5, s.cell - 1, s.row - 1, "broken", 2) +
-           svg_text(x + s.cell / 2, y + s.row / 2 + 4, "class=\"mark middle\"", "\u2715");
+  const ReportNode kl = entry["kl"];
   std::string out = fmt::format(
       "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\" class=\"heat{}\"><title "
       "data-json=\"{}\">{}</title></rect>",
-      x + 0.5, y + 0.5, s.cell - 1, s.row - 1, static_cast<char>('a' + heat_step(change.number(), low, high)),
-      change.pointer(), figure_text(change.number(), FigureUnit::kChange));
+      x + 0.5, y + 0.5, s.cell - 1, s.row - 1, static_cast<char>('a' + heat_step(kl.number(), low, high)), kl.pointer(),
+      figure_text(kl.number(), FigureUnit::kNats));
   if (entry["class"].is("keep wide"))
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" class=\"wide\"/>", x + s.cell / 2,
                        y + s.row / 2, std::min(3.5, s.cell / 4));
@@ -167,12 +165,12 @@ std::string heat_cell(const ReportNode& entry, double x, double y, const HeatSca
 }
 
 std::string heat_legend(double x, double y, const ReportNode& summary) {
-  std::string out = svg_text(x, y + 11, "class=\"label\"", summary["lowest"], FigureUnit::kChange);
+  std::string out = svg_text(x, y + 11, "class=\"label\"", summary["lowest"], FigureUnit::kNats);
   const double begin = x + 58;
   for (int step = 0; step < kSteps; ++step)
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"22\" height=\"12\" class=\"heat{}\"/>",
                        begin + 22.0 * step, y, static_cast<char>('a' + step));
-  out += svg_text(begin + 22 * kSteps + 8, y + 11, "class=\"label\"", summary["highest"], FigureUnit::kChange);
+  out += svg_text(begin + 22 * kSteps + 8, y + 11, "class=\"label\"", summary["highest"], FigureUnit::kNats);
   const double dot = begin + 22 * kSteps + 82;
   out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"14\" rx=\"2\" class=\"heatf\"/>", dot - 7,
                      y - 1) +
@@ -196,8 +194,8 @@ std::string heat_map(const ReportNode& entries, const ReportNode& summary) {
       }
   const double bottom = s.top + s.row * static_cast<double>(roles.size()),
                width = std::max(s.left + s.cell * static_cast<double>(layers), 480.0);
-  const double low = summary["lowest_positive"].number(), high = summary["highest"].number();
-  std::string out = open_svg(width, bottom + 34, "heat", "change of perplexity by layer and role");
+  const double low = summary["lowest"].number(), high = summary["highest"].number();
+  std::string out = open_svg(width, bottom + 34, "heat", "KL divergence by layer and role");
   for (size_t r = 0; r < roles.size(); ++r)
     out += svg_text(s.left - 8, s.top + s.row * static_cast<double>(r) + 14, "class=\"label end\"", roles[r]);
   std::vector<bool> named(layers);
