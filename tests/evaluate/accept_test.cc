@@ -7,7 +7,7 @@
 
 #include "evaluate/accept/accept_parts.h"
 #include "evaluate/accept/gates.h"
-#include "evaluate/accept/sensitivity_summary.h"
+#include "evaluate/accept/scheme_summaries.h"
 #include "evaluate/report/html.h"
 #include "support/test_models.h"
 
@@ -144,7 +144,7 @@ TEST(SensitivitySummary, CountsAndRanksTheEntriesOfEachScheme) {
   s.entries.push_back({.role = "q_proj", .scheme = "int4", .kl = 0.5});
   // Noise does not make a layer cost: the change lies within two standard errors.
   s.entries.push_back({.role = "k_proj", .scheme = "fp8", .perplexity_change = 0.3, .perplexity_change_error = 0.2});
-  const Json summary = sensitivity_summary(s);
+  const Json summary = scheme_summaries(s);
   ASSERT_EQ(summary.size(), 2u);
   EXPECT_EQ(summary[0]["scheme"], "fp8");
   EXPECT_EQ(summary[0]["free"], 2);

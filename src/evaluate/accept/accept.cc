@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "evaluate/accept/accept_parts.h"
-#include "evaluate/accept/sensitivity_summary.h"
+#include "evaluate/accept/scheme_summaries.h"
 #include "evaluate/item_log.h"
 
 namespace octavo {
@@ -36,7 +36,7 @@ class AcceptRun {
     OCTAVO_TRY(pairs(report));
     if (sensitivity_) {
       OCTAVO_ASSIGN(report["sensitivity"], parse_json(sensitivity_text(*sensitivity_), o_.sensitivity.string()));
-      report["sensitivity_summary"] = sensitivity_summary(*sensitivity_);
+      report["sensitivity_summary"] = scheme_summaries(*sensitivity_);
     }
     report["measured"] = measured_figures(report);
     return report;

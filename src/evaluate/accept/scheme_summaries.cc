@@ -1,4 +1,4 @@
-#include "evaluate/accept/sensitivity_summary.h"
+#include "evaluate/accept/scheme_summaries.h"
 
 #include <algorithm>
 
@@ -34,7 +34,7 @@ Json summary_of(const Sensitivity& sensitivity, const std::string& scheme) {
 
 }  // namespace
 
-Json sensitivity_summary(const Sensitivity& sensitivity) {
+Json scheme_summaries(const Sensitivity& sensitivity) {
   std::vector<std::string> schemes;
   for (const SensitivityEntry& entry : sensitivity.entries)
     if (std::find(schemes.begin(), schemes.end(), entry.scheme) == schemes.end()) schemes.push_back(entry.scheme);

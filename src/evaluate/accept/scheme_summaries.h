@@ -9,6 +9,6 @@ namespace octavo {
 // Of each scheme: {"scheme", "layers", "free", "watch", "keep_wide", "lowest", "highest", "worst"}: how many entries
 // are of each class, the lowest and the highest KL divergence, and the indices of the up to ten entries that cost the
 // most.
-Json sensitivity_summary(const Sensitivity& sensitivity);
+Json scheme_summaries(const Sensitivity& sensitivity);
 
 }  // namespace octavo
