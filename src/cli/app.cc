@@ -14,6 +14,7 @@ int run_app(int argc, char** argv) {
   commands.push_back(make_inspect_command());
   commands.push_back(make_evaluate_command());
   commands.push_back(make_sensitivity_command());
+  commands.push_back(make_accept_command());
   commands.push_back(make_bench_command());
   commands.push_back(make_bench_serve_command());
   commands.push_back(make_ladder_command());

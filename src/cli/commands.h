@@ -16,6 +16,7 @@ std::unique_ptr<Command> make_convert_command();
 std::unique_ptr<Command> make_inspect_command();
 std::unique_ptr<Command> make_evaluate_command();
 std::unique_ptr<Command> make_sensitivity_command();
+std::unique_ptr<Command> make_accept_command();
 std::unique_ptr<Command> make_bench_command();
 std::unique_ptr<Command> make_bench_serve_command();
 std::unique_ptr<Command> make_ladder_command();

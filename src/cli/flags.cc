@@ -116,7 +116,7 @@ int run_commands(int argc, char** argv, const std::vector<std::unique_ptr<Comman
     const auto& [sub, command] = *entry;
     if (!sub->parsed()) continue;
     const Result<void> result = command->run();
-    if (result) return 0;
+    if (result) return command->exit_code();
     print_error(result.error(), command->wants_json());
     return 1;
   }

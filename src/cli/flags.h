@@ -49,9 +49,11 @@ class Command {
   virtual void declare(Flags& flags) = 0;
   virtual Result<void> run() = 0;
   virtual bool wants_json() const { return false; }
+  virtual int exit_code() const { return 0; }  // after a run() without an error
 };
 
-// Parses argv, runs the chosen command. Returns the exit code: 0; 1 for an error; 2 for wrong usage.
+// Parses argv, runs the chosen command. Returns the exit code: the command's own (0), 1 for an error, 2 for wrong
+// usage.
 int run_commands(int argc, char** argv, const std::vector<std::unique_ptr<Command>>& commands);
 
 }  // namespace octavo

@@ -113,23 +113,17 @@ Result<CompareResult> compare_specs(Model& base, const ModelSpec& spec, std::str
   });
 }
 
-Result<BudgetRow> measure_part(Model& base, const ModelSpec& candidate, const Plans& plans, const Part& part,
-                               std::string_view text, const PerplexityOptions& options, const PartProgress& progress) {
-  BudgetRow row{.part = std::string(part.name), .formats = describe(plans.base, plans.candidate, part)};
+LoweredPart lower(const ModelSpec& base, const ModelSpec& candidate, const Plans& plans, const Part& part, Isa isa) {
+  LoweredPart out{.part = std::string(part.name), .formats = describe(plans.base, plans.candidate, part)};
   // Everything but the weights can be laid over the base's; with them goes the candidate's checkpoint.
-  ModelSpec spec{part.weights ? candidate.path : base.checkpoint().path(), candidate.options};
-  spec.options.isa = base.isa();
-  spec.options.exact_plan = mix(plans.base, plans.candidate, part);
-  if (!part.weights && needs_candidate_scales(plans.candidate, part)) {
-    row.why_not = "its scales are stored for the candidate's weights";
-    return row;
-  }
-  if (const std::string slow = slow_formats(*spec.options.exact_plan, plans.modules, base.isa()); !slow.empty()) {
-    row.why_not = fmt::format("no fast kernel for {}", slow);
-    return row;
-  }
-  OCTAVO_ASSIGN(row.result, compare_specs(base, spec, part.name, text, options, progress));
-  return row;
+  out.spec = {part.weights ? candidate.path : base.path, candidate.options};
+  out.spec.options.isa = isa;
+  out.spec.options.exact_plan = mix(plans.base, plans.candidate, part);
+  if (!part.weights && needs_candidate_scales(plans.candidate, part))
+    out.why_not = "its scales are stored for the candidate's weights";
+  else if (const std::string slow = slow_formats(*out.spec.options.exact_plan, plans.modules, isa); !slow.empty())
+    out.why_not = fmt::format("no fast kernel for {}", slow);
+  return out;
 }
 
 }  // namespace
@@ -145,18 +139,30 @@ std::string slow_formats(const PrecisionPlan& plan, const std::vector<LinearModu
   return {};
 }
 
+Result<std::vector<LoweredPart>> lowered_parts(const ModelSpec& base, const ModelSpec& candidate) {
+  OCTAVO_ASSIGN(const Plans plans, resolve(base, candidate));
+  std::vector<LoweredPart> parts;
+  for (const Part& part : kParts) {
+    const bool other_weights = part.weights && base.path != candidate.path;
+    if (!other_weights && same_formats(mix(plans.base, plans.candidate, part), plans.base)) continue;
+    parts.push_back(lower(base, candidate, plans, part, base.options.isa.value_or(best_isa())));
+  }
+  return parts;
+}
+
 Result<std::vector<BudgetRow>> error_budget(const ModelSpec& base, const ModelSpec& candidate, std::string_view text,
                                             const PerplexityOptions& options, const PartProgress& progress) {
-  OCTAVO_ASSIGN(const Plans plans, resolve(base, candidate));
+  OCTAVO_ASSIGN(const std::vector<LoweredPart> parts, lowered_parts(base, candidate));
   std::vector<BudgetRow> rows;
   Isa isa;
   {
     OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(base.path, base.options));
     isa = model->isa();
-    for (const Part& part : kParts) {
-      const bool other_weights = part.weights && base.path != candidate.path;
-      if (!other_weights && same_formats(mix(plans.base, plans.candidate, part), plans.base)) continue;
-      OCTAVO_ASSIGN(BudgetRow row, measure_part(*model, candidate, plans, part, text, options, progress));
+    for (const LoweredPart& part : parts) {
+      BudgetRow row{.part = part.part, .formats = part.formats, .why_not = part.why_not};
+      if (part.why_not.empty()) {
+        OCTAVO_ASSIGN(row.result, compare_specs(*model, part.spec, part.part, text, options, progress));
+      }
       rows.push_back(std::move(row));
     }
   }

@@ -24,6 +24,17 @@ struct BudgetRow {
   std::string why_not;  // where there is no result
 };
 
+// The base's plan with one part of the candidate's in it: a rung of the way from one to the other.
+struct LoweredPart {
+  std::string part;     // of BudgetRow, without "kernels"
+  std::string formats;  // what is lowered
+  ModelSpec spec;       // what to load
+  std::string why_not;  // where it cannot be measured
+};
+// In the order of the rows, "all" last; both plans run on the base's instruction set. A part that the candidate does
+// not change is left out. Error: the models have different layers.
+Result<std::vector<LoweredPart>> lowered_parts(const ModelSpec& base, const ModelSpec& candidate);
+
 // The base's plan with one part of the candidate's in it, each against the base: weights (the candidate's, under the
 // base's activations and KV cache), activations, both, K, V, and all. "kernels" is the candidate's plan on its
 // instruction set against the same plan on avx2, which has the bits of the reference. One pair of models is loaded at a

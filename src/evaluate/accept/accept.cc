@@ -1,0 +1,334 @@
+#include "evaluate/accept/accept.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/file.h"
+#include "evaluate/accept/accept_parts.h"
+#include "evaluate/accept/scheme_summaries.h"
+#include "evaluate/item_log.h"
+
+namespace octavo {
+namespace {
+
+// A record whose measurements are numbers: judging NaN would look like an answer.
+bool is_finite_record(const Json& record) {
+  const auto finite = [](const Json& value) { return value.is_number() && std::isfinite(value.get<double>()); };
+  if (record.contains("loglikelihood") && !finite(record["loglikelihood"])) return false;
+  for (const Json& value : record.value("loglikelihoods", Json::array()))
+    if (!finite(value)) return false;
+  return true;
+}
+
+class AcceptRun {
+ public:
+  AcceptRun(const AcceptOptions& options, const AcceptProgress& progress) : o_(options), progress_(progress) {}
+
+  Result<Json> run() {
+    OCTAVO_TRY(prepare());
+    Json report = report_heading(o_, *base_, candidate_plan_);
+    OCTAVO_ASSIGN(report["ladder"], ladder());
+    base_.reset();  // from here on what is measured loads its own
+    if (!o_.text.empty()) OCTAVO_TRY(quality(report));
+    OCTAVO_TRY(pairs(report));
+    if (sensitivity_) {
+      OCTAVO_ASSIGN(report["sensitivity"], parse_json(sensitivity_text(*sensitivity_), o_.sensitivity.string()));
+      report["sensitivity_summary"] = scheme_summaries(*sensitivity_);
+    }
+    report["measured"] = measured_figures(report);
+    return report;
+  }
+
+ private:
+  // Everything that can be wrong with what was asked for, before anything long.
+  Result<void> prepare() {
+    for (const AcceptTask& task : o_.tasks) {
+      OCTAVO_ASSIGN(Task loaded, load_task(task.name, task.data, o_.selection));
+      tasks_.push_back(std::move(loaded));
+    }
+    if (!o_.text.empty()) {
+      OCTAVO_ASSIGN(text_, read_text_file(o_.text));
+    }
+    OCTAVO_ASSIGN(const Checkpoint candidate, Checkpoint::open(o_.candidate.path));
+    OCTAVO_ASSIGN(candidate_plan_, resolve_plan(candidate, o_.candidate.options.plan));
+    OCTAVO_ASSIGN(rungs_, ladder_of(o_.base, o_.candidate));
+    if (!o_.sensitivity.empty()) {
+      OCTAVO_ASSIGN(const Checkpoint base, Checkpoint::open(o_.base.path));
+      OCTAVO_ASSIGN(sensitivity_, read_sensitivity(o_.sensitivity));
+      OCTAVO_TRY(check_made_for(sensitivity_->model, base.config().shape(), "the sensitivity file", o_.sensitivity));
+    }
+    progress("loading the base", 0, 1);
+    OCTAVO_ASSIGN(base_, Model::load(o_.base.path, o_.base.options));
+    isa_ = base_->isa();
+    const std::string slow = slow_formats(candidate_plan_, candidate.config().linear_modules(), isa_);
+    if (!slow.empty()) candidate_why_not_ = fmt::format("no fast kernel for {} on {}", slow, isa_name(isa_));
+    if (!text_.empty()) {
+      OCTAVO_TRY(cut_windows(*base_, text_, o_.windows));
+      OCTAVO_TRY(choose_needles());
+    }
+    stages_ = static_cast<int>(rungs_.size() - 1 + (text_.empty() ? 0 : 1) +
+                               2 * (tasks_.size() + (needle_.lengths.empty() ? 0 : 1)));
+    return open_log();
+  }
+
+  Result<void> choose_needles() {
+    needle_ = o_.needle;
+    const int64_t context = base_->config().context_length();
+    const std::vector<TokenId> haystack = base_->tokenizer().encode(text_, false);
+    const bool asked = !needle_.lengths.empty();
+    if (!asked) needle_.lengths = {1024, 2048, 4096, 8192};
+    std::vector<int64_t> fitting;
+    for (const int64_t length : needle_.lengths) {
+      if (length < 64 || length > context) {
+        if (!asked) continue;
+        return fail({.what = "a length is out of range",
+                     .where = "--needle-lengths",
+                     .found = fmt::format("{}", length),
+                     .expected = fmt::format("64 to {}, the model's context", context)});
+      }
+      auto span = needle_span(*base_, haystack, length, 50, "Lisbon", "12345");
+      if (!span && !asked) continue;
+      if (!span) {
+        Error error = std::move(span).error();
+        error.remedy = "give a longer --text, or other --needle-lengths";
+        return fail(std::move(error));
+      }
+      fitting.push_back(length);
+    }
+    needle_.lengths = fitting;
+    return {};
+  }
+
+  Result<void> open_log() {
+    std::error_code error;
+    std::filesystem::create_directories(o_.unfinished, error);
+    if (error)
+      return fail(
+          {.what = "cannot make the report's folder", .where = o_.unfinished.string(), .found = error.message()});
+    auto log =
+        ItemLog::open(o_.unfinished / "sections.jsonl", run_identity(o_, *base_, candidate_plan_, text_, needle_));
+    if (!log) {
+      Error wrong = std::move(log).error();
+      wrong.remedy = wrong.remedy.starts_with("wait")
+                         ? "wait for it to end, or give another --out"
+                         : fmt::format("give another --out, or remove {} to begin again", o_.unfinished.string());
+      return fail(std::move(wrong));
+    }
+    log_.emplace(std::move(*log));
+    for (const Json& record : log_->done())
+      if (record.is_object() && record.contains("section") && record["section"].is_string())
+        done_[record["section"].get<std::string>()] = record.value("result", Json());
+    return {};
+  }
+
+  // What the log has of a section, or what `measure` gives, which is then kept.
+  template <class Measure>
+  Result<Json> section(const std::string& name, Measure measure) {
+    if (const auto found = done_.find(name); found != done_.end()) return found->second;
+    OCTAVO_ASSIGN(Json result, measure());
+    OCTAVO_TRY(log_->append({{{"section", name}, {"result", result}}}));
+    return result;
+  }
+
+  void progress(std::string_view stage, int64_t done, int64_t total) const {
+    if (progress_) progress_(stage, done, total);
+  }
+  std::string stage(const std::string& what) const { return fmt::format("[{}/{}] {}", stage_, stages_, what); }
+  void begin_stage() { ++stage_; }
+
+  // One object per rung: memory, speed and ratios; quality() adds the rest.
+  Result<Json> ladder() {
+    Json out = Json::array();
+    Json base_row = {{"title", "base"}};
+    std::vector<Json> rows;
+    for (size_t i = 1; i < rungs_.size(); ++i) {
+      const LadderRung& rung = rungs_[i];
+      begin_stage();
+      const bool candidate = i + 1 == rungs_.size();
+      Json row = {{"title", rung.title}, {"formats", rung.formats}, {"part", rung.part}};
+      const std::string why_not = candidate && !candidate_why_not_.empty() ? candidate_why_not_ : rung.why_not;
+      if (!why_not.empty()) {
+        row["why_not"] = why_not;
+        rows.push_back(std::move(row));
+        continue;
+      }
+      const std::string label = stage(fmt::format("speed: {}", rung.title));
+      OCTAVO_ASSIGN(const Json measured, section(fmt::format("rung {}", rung.title), [&] {
+                      return measure_rung(*base_, rung.spec, o_.speed,
+                                          [&](int64_t done, int64_t total) { progress(label, done, total); });
+                    }));
+      row.update(measured["memory"]);
+      row["memory_ratio"] = row["memory_bytes"].get<double>() / measured["base_memory"]["memory_bytes"].get<double>();
+      base_row.update(measured["base_memory"]);
+      if (measured.contains("speed")) {
+        row.update(measured["speed"]);
+        row.update(measured["ratios"]);
+        base_row.update(measured["base_speed"]);
+      }
+      rows.push_back(std::move(row));
+    }
+    out.push_back(std::move(base_row));
+    for (Json& row : rows) out.push_back(std::move(row));
+    return out;
+  }
+
+  Result<Json> budget_rows(const std::string& label) {
+    OCTAVO_ASSIGN(
+        const std::vector<BudgetRow> rows,
+        error_budget(o_.base, o_.candidate, text_, o_.windows, [&](std::string_view part, int64_t done, int64_t total) {
+          progress(fmt::format("{}, {}", label, part), done, total);
+        }));
+    Json out = Json::array();
+    for (const BudgetRow& row : rows) {
+      Json entry = {{"part", row.part}, {"formats", row.formats}};
+      if (row.result) entry.update(compare_json(*row.result));
+      if (!row.result) entry["why_not"] = row.why_not;
+      out.push_back(std::move(entry));
+    }
+    return out;
+  }
+
+  Result<Json> candidate_quality(const std::string& label) {
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> base, Model::load(o_.base.path, o_.base.options));
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(o_.candidate.path, o_.candidate.options));
+    OCTAVO_ASSIGN(const CompareResult result,
+                  compare(*base, *candidate, text_, o_.windows,
+                          [&](int64_t done, int64_t total, double) { progress(label, done, total); }));
+    return compare_json(result);
+  }
+
+  // "error_budget" and "quality" (the candidate as a whole), and the ladder's share of them.
+  Result<void> quality(Json& report) {
+    begin_stage();
+    if (!candidate_why_not_.empty()) {
+      report["quality"] = {{"why_not", candidate_why_not_}};
+      report["error_budget"] = {{"why_not", candidate_why_not_}};
+      return {};
+    }
+    const std::string label = stage("error budget");
+    auto rows = section("error budget", [&] { return budget_rows(label); });
+    report["error_budget"] = rows ? *rows : Json{{"why_not", one_line(rows.error())}};
+    const Json* whole = nullptr;
+    if (rows && !rows->empty() && rows->back()["part"] == "all" && !rows->back().contains("why_not"))
+      whole = &rows->back();
+    if (whole != nullptr) {
+      report["quality"] = *whole;
+    } else {
+      auto alone = section("quality", [&] { return candidate_quality(stage("quality")); });
+      report["quality"] = alone ? *alone : Json{{"why_not", one_line(alone.error())}};
+    }
+    spread_over_ladder(report);
+    return {};
+  }
+
+  static void spread_over_ladder(Json& report) {
+    constexpr const char* kShared[] = {"perplexity", "perplexity_change", "perplexity_change_standard_error",
+                                       "kl_mean"};
+    for (Json& row : report["ladder"]) {
+      const std::string part = row.value("part", "");
+      const Json* source = part == "all" ? &report["quality"] : nullptr;
+      if (report["error_budget"].is_array())
+        for (const Json& entry : report["error_budget"])
+          if (entry["part"] == part) source = &entry;
+      for (const char* key : kShared)
+        if (source != nullptr && source->contains(key)) row[key] = (*source)[key];
+    }
+    if (report["quality"].contains("base_perplexity"))
+      report["ladder"][0]["perplexity"] = report["quality"]["base_perplexity"];
+  }
+
+  // Tasks and needles: first all of the base, then all of the candidate, so that one model is loaded at a time.
+  struct SideResults {
+    std::vector<Result<TaskResult>> tasks;
+    Result<Json> needles = Json();
+  };
+
+  Result<void> pairs(Json& report) {
+    if (!candidate_why_not_.empty()) {
+      for (const Task& task : tasks_) report["tasks"].push_back({{"name", task.name}, {"why_not", candidate_why_not_}});
+      if (!text_.empty()) report["needle"] = {{"why_not", candidate_why_not_}};
+      return {};
+    }
+    if (tasks_.empty() && needle_.lengths.empty()) {
+      if (!text_.empty()) report["needle"] = {{"why_not", "no length fits the model's context and the text"}};
+      return {};
+    }
+    OCTAVO_ASSIGN(const SideResults base, one_side(o_.base, "base"));
+    OCTAVO_ASSIGN(const SideResults candidate, one_side(o_.candidate, "candidate"));
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      const Error* wrong =
+          !base.tasks[i] ? &base.tasks[i].error() : (!candidate.tasks[i] ? &candidate.tasks[i].error() : nullptr);
+      report["tasks"].push_back(wrong != nullptr ? Json{{"name", tasks_[i].name}, {"why_not", one_line(*wrong)}}
+                                                 : paired_task(tasks_[i], *base.tasks[i], *candidate.tasks[i]));
+    }
+    if (text_.empty()) return {};
+    if (needle_.lengths.empty())
+      report["needle"] = {{"why_not", "no length fits the model's context and the text"}};
+    else if (!base.needles || !candidate.needles)
+      report["needle"] = {{"why_not", one_line(base.needles ? candidate.needles.error() : base.needles.error())}};
+    else
+      report["needle"] = paired_needles(needle_, *base.needles, *candidate.needles);
+    return {};
+  }
+
+  Result<SideResults> one_side(const ModelSpec& spec, const std::string& name) {
+    progress(fmt::format("loading the {}", name), 0, 1);
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(spec.path, spec.options));
+    SideResults out;
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      begin_stage();
+      const std::string label = stage(fmt::format("{}: {}", tasks_[i].name, name));
+      OCTAVO_ASSIGN(ItemLog log, ItemLog::open(o_.unfinished / fmt::format("items-{}-{}.jsonl", i, name),
+                                               task_identity(*model, tasks_[i], {})));
+      auto result =
+          run_task(*model, tasks_[i], {}, &log, [&](int64_t done, int64_t total) { progress(label, done, total); });
+      if (result) {
+        const auto broken = std::find_if_not(result->records.begin(), result->records.end(), is_finite_record);
+        if (broken != result->records.end())
+          result = fail({.what = fmt::format("a log-likelihood of the {} is not finite", name),
+                         .where = fmt::format("item {}", (*broken)["id"].dump())});
+      }
+      out.tasks.push_back(std::move(result));
+    }
+    if (needle_.lengths.empty()) return out;
+    begin_stage();
+    out.needles = section("needles " + name, [&]() -> Result<Json> {
+      const std::string label = stage("needles: " + name);
+      OCTAVO_ASSIGN(
+          const std::vector<NeedleCell> cells,
+          needle_grid(*model, text_, needle_, [&](int64_t done, int64_t total) { progress(label, done, total); }));
+      for (const NeedleCell& cell : cells)
+        if (!std::isfinite(cell.logprob))
+          return fail({.what = fmt::format("a log-likelihood of the {} is not finite", name),
+                       .where = fmt::format("needle at {} % of {} tokens", cell.depth, cell.length)});
+      return needle_cells(cells);
+    });
+    return out;
+  }
+
+  const AcceptOptions& o_;
+  const AcceptProgress& progress_;
+  std::vector<Task> tasks_;
+  std::string text_;
+  std::optional<Sensitivity> sensitivity_;
+  PrecisionPlan candidate_plan_;
+  std::vector<LadderRung> rungs_;
+  NeedleOptions needle_{.lengths = {}};
+  std::string candidate_why_not_;
+  std::unique_ptr<Model> base_;
+  Isa isa_ = Isa::kReference;
+  std::optional<ItemLog> log_;
+  std::map<std::string, Json> done_;
+  int stage_ = 0, stages_ = 0;
+};
+
+}  // namespace
+
+Result<Json> measure_acceptance(const AcceptOptions& options, const AcceptProgress& progress) {
+  return AcceptRun(options, progress).run();
+}
+
+}  // namespace octavo
