@@ -120,6 +120,7 @@ class Accept(Case):
         entries = [entry(layer, role, "fp8", kl) for layer in range(config["num_hidden_layers"])
                    for role, kl in (("q_proj", 0.0002), ("down_proj", 0.0345 - layer / 1000))]
         entries.append(entry(-1, "lm_head", "fp8", 0.0011))
+        entries += [entry(layer, "k_cache", "fp8_e4m3", 0.0001) for layer in range(config["num_hidden_layers"])]
         path = self.folder / "sensitivity.json"
         path.write_text(json.dumps({
             "octavo_sensitivity": 1, "base": "bf16", "tokens": 4096, "context": 64, "base_perplexity": 9, "base_bytes": 3,
@@ -164,7 +165,7 @@ class Accept(Case):
                 self.assertTrue(value == "nan" or float(value) is not None)
         for words in ("Accepted", "all ", "keep wide", "switched off in the gates file"):
             self.assertIn(words, text)
-        self.assertEqual(text.count('class="heat'), 2 * report["model"]["layers"] + 1 + 8)  # and the legend's
+        self.assertEqual(text.count('class="heat'), 3 * report["model"]["layers"] + 1 + 2 * 8)  # and legends
 
     def check_card(self, report):
         card = (self.out / "model_card.md").read_text()
