@@ -97,6 +97,11 @@ class Accept(Case):
                  for word in ("--" + name.replace("_", "-"), value)]
         return ["accept", model or self.model, *more, *named]
 
+    def empty(self):
+        path = self.folder / "empty.txt"
+        path.write_text("")
+        return path
+
     def report(self):
         return json.loads((self.out / "report.json").read_text())
 
@@ -256,7 +261,8 @@ class Accept(Case):
         for options, word in (({"task": "arc_hard=x"}, "arc_easy"), ({"needle_lengths": 9000}, "--needle-lengths"),
                               ({"repeat": -1}, "--repeat"), ({"context": 9999}, "context"),
                               ({"sensitivity": self.sensitivity(hidden_size=7)}, "hidden_size"),
-                              ({"sensitivity": self.data}, "items.jsonl")):
+                              ({"sensitivity": self.data}, "items.jsonl"), ({"prompt": 600}, "--prompt"),
+                              ({"text": self.empty()}, "shorter"), ({"text": self.folder / "none"}, "none")):
             self.assertIn(word, run(*self.flags("--quantization", "fp8", **options), code=1).stderr)
         self.assertIn("--quantization", run(*self.flags(), code=1).stderr)
         run("accept", code=2)
