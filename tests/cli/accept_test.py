@@ -97,6 +97,11 @@ class Accept(Case):
                  for word in ("--" + name.replace("_", "-"), value)]
         return ["accept", model or self.model, *more, *named]
 
+    def empty(self):
+        path = self.folder / "empty.txt"
+        path.write_text("")
+        return path
+
     def report(self):
         return json.loads((self.out / "report.json").read_text())
 
@@ -120,6 +125,7 @@ class Accept(Case):
         entries = [entry(layer, role, "fp8", kl) for layer in range(config["num_hidden_layers"])
                    for role, kl in (("q_proj", 0.0002), ("down_proj", 0.0345 - layer / 1000))]
         entries.append(entry(-1, "lm_head", "fp8", 0.0011))
+        entries += [entry(layer, "k_cache", "fp8_e4m3", 0.0001) for layer in range(config["num_hidden_layers"])]
         path = self.folder / "sensitivity.json"
         path.write_text(json.dumps({
             "octavo_sensitivity": 1, "base": "bf16", "tokens": 4096, "context": 64, "base_perplexity": 9, "base_bytes": 3,
@@ -164,7 +170,7 @@ class Accept(Case):
                 self.assertTrue(value == "nan" or float(value) is not None)
         for words in ("Accepted", "all ", "keep wide", "switched off in the gates file"):
             self.assertIn(words, text)
-        self.assertEqual(text.count('class="heat'), 2 * report["model"]["layers"] + 1 + 8)  # and the legend's
+        self.assertEqual(text.count('class="heat'), 3 * report["model"]["layers"] + 1 + 2 * 8)  # and legends
 
     def check_card(self, report):
         card = (self.out / "model_card.md").read_text()
@@ -255,7 +261,8 @@ class Accept(Case):
         for options, word in (({"task": "arc_hard=x"}, "arc_easy"), ({"needle_lengths": 9000}, "--needle-lengths"),
                               ({"repeat": -1}, "--repeat"), ({"context": 9999}, "context"),
                               ({"sensitivity": self.sensitivity(hidden_size=7)}, "hidden_size"),
-                              ({"sensitivity": self.data}, "items.jsonl")):
+                              ({"sensitivity": self.data}, "items.jsonl"), ({"prompt": 600}, "--prompt"),
+                              ({"text": self.empty()}, "shorter"), ({"text": self.folder / "none"}, "none")):
             self.assertIn(word, run(*self.flags("--quantization", "fp8", **options), code=1).stderr)
         self.assertIn("--quantization", run(*self.flags(), code=1).stderr)
         run("accept", code=2)

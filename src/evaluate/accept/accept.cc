@@ -65,13 +65,23 @@ class AcceptRun {
     isa_ = base_->isa();
     const std::string slow = slow_formats(candidate_plan_, candidate.config().linear_modules(), isa_);
     if (!slow.empty()) candidate_why_not_ = fmt::format("no fast kernel for {} on {}", slow, isa_name(isa_));
-    if (!text_.empty()) {
+    OCTAVO_TRY(check_speed());
+    if (!o_.text.empty()) {
       OCTAVO_TRY(cut_windows(*base_, text_, o_.windows));
       OCTAVO_TRY(choose_needles());
     }
-    stages_ = static_cast<int>(rungs_.size() - 1 + (text_.empty() ? 0 : 1) +
+    stages_ = static_cast<int>(rungs_.size() - 1 + (o_.text.empty() ? 0 : 1) +
                                2 * (tasks_.size() + (needle_.lengths.empty() ? 0 : 1)));
     return open_log();
+  }
+
+  Result<void> check_speed() const {
+    const int64_t context = base_->config().context_length(), tokens = o_.speed.prompt + o_.speed.generate;
+    if (o_.speed.repeat < 1 || tokens <= context) return {};
+    return fail({.what = "the measured text is longer than the model's context",
+                 .where = "--prompt and --generate",
+                 .found = fmt::format("{} tokens", tokens),
+                 .expected = fmt::format("at most {}", context)});
   }
 
   Result<void> choose_needles() {
@@ -249,11 +259,11 @@ class AcceptRun {
   Result<void> pairs(Json& report) {
     if (!candidate_why_not_.empty()) {
       for (const Task& task : tasks_) report["tasks"].push_back({{"name", task.name}, {"why_not", candidate_why_not_}});
-      if (!text_.empty()) report["needle"] = {{"why_not", candidate_why_not_}};
+      if (!o_.text.empty()) report["needle"] = {{"why_not", candidate_why_not_}};
       return {};
     }
     if (tasks_.empty() && needle_.lengths.empty()) {
-      if (!text_.empty()) report["needle"] = {{"why_not", "no length fits the model's context and the text"}};
+      if (!o_.text.empty()) report["needle"] = {{"why_not", "no length fits the model's context and the text"}};
       return {};
     }
     OCTAVO_ASSIGN(const SideResults base, one_side(o_.base, "base"));
@@ -264,7 +274,7 @@ class AcceptRun {
       report["tasks"].push_back(wrong != nullptr ? Json{{"name", tasks_[i].name}, {"why_not", one_line(*wrong)}}
                                                  : paired_task(tasks_[i], *base.tasks[i], *candidate.tasks[i]));
     }
-    if (text_.empty()) return {};
+    if (o_.text.empty()) return {};
     if (needle_.lengths.empty())
       report["needle"] = {{"why_not", "no length fits the model's context and the text"}};
     else if (!base.needles || !candidate.needles)

@@ -166,7 +166,7 @@ Json compare_json(const CompareResult& r) {
 Json measured_figures(const Json& report) {
   const Json& candidate = report.at("ladder").back();
   const auto of_rung = [&](const char* key) {
-    return figure(candidate, key, nullptr, "speed was not measured (--repeat)");
+    return figure(candidate, key, nullptr, "speed was not measured (--repeat 0)");
   };
   Json measured = Json::object();
   for (const char* key : {"memory_ratio", "memory_bytes", "ttft_ratio", "ttft_seconds", "tpot_ratio", "tpot_seconds",

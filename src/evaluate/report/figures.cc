@@ -34,6 +34,8 @@ Parts parts_of(double value, FigureUnit unit) {
   switch (unit) {
     case FigureUnit::kCount:
       return {fmt::format("{:.0f}", value), ""};
+    case FigureUnit::kNumber:
+      return {fmt::format("{:g}", value), ""};
     case FigureUnit::kShare:
       return {fmt::format("{:.0f}", 100 * value), "%"};
     case FigureUnit::kPercent:

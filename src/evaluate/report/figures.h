@@ -12,6 +12,7 @@ namespace octavo {
 // How a figure is written for people.
 enum class FigureUnit : uint8_t {
   kCount,       // 2048
+  kNumber,      // 1.5
   kPercent,     // of a share: 98.53 %
   kShare,       // of a share, whole: 62 %
   kChange,      // of a share, with its sign: +3.69 %

@@ -56,7 +56,7 @@ std::string gate_limit(const ReportNode& gate) {
   const std::string limit =
       (gate["side"].is("max") ? "at most " : "at least ") + shown(gate["limit"], unit == kChange ? kPercent : unit);
   return gate["standard_errors"].is_number()
-             ? limit + fmt::format(", within {} standard error", shown(gate["standard_errors"], kCount))
+             ? limit + fmt::format(", within {} standard error", shown(gate["standard_errors"], kNumber))
              : limit;
 }
 
@@ -254,13 +254,18 @@ std::string sensitivity(const ReportNode& report) {
       "<p>Mean KL divergence from the base, in nats, when one layer and role is lowered alone; over {} "
       "tokens.</p>",
       shown(report["sensitivity"]["tokens"], kCount));
+  ReportNode lowest = summaries[size_t{0}]["lowest"], highest = summaries[size_t{0}]["highest"];
+  for (size_t s = 1; s < summaries.size(); ++s) {
+    if (summaries[s]["lowest"].number() < lowest.number()) lowest = summaries[s]["lowest"];
+    if (summaries[s]["highest"].number() > highest.number()) highest = summaries[s]["highest"];
+  }
   for (size_t s = 0; s < summaries.size(); ++s) {
     const ReportNode summary = summaries[s];
     out +=
         fmt::format("<h3>{}</h3><p class=\"note\">free: {}, watch: {}, keep wide: {}. Layers across, roles down.</p>",
                     shown(summary["scheme"]), shown(summary["free"], kCount), shown(summary["watch"], kCount),
                     shown(summary["keep_wide"], kCount));
-    out += "<div class=\"scroll\">" + heat_map(entries, summary) + "</div>";
+    out += "<div class=\"scroll\">" + heat_map(entries, summary, lowest, highest) + "</div>";
     std::string body;
     for (size_t i = 0; i < summary["worst"].size(); ++i) {
       const ReportNode e = entries[static_cast<size_t>(summary["worst"][i].number())];

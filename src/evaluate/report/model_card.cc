@@ -39,6 +39,8 @@ std::string gates(const ReportNode& report) {
     if (gate["status"].is("not computed")) status = "**not computed**: " + escape_markdown(gate["reason"].text());
     std::string limit = figure(gate["limit"], unit == kChange ? kPercent : unit);
     if (!limit.empty()) limit = (gate["side"].is("max") ? "at most " : "at least ") + limit;
+    if (!limit.empty() && gate["standard_errors"].is_number())
+      limit += fmt::format(", within {} standard error", figure(gate["standard_errors"], kNumber));
     out += fmt::format("| {} | {} | {} | {} |\n", escape_markdown(title),
                        figure(gate["value"], gate["standard_error"], unit), limit, status);
   }

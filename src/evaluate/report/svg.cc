@@ -164,13 +164,13 @@ std::string heat_cell(const ReportNode& entry, double x, double y, const HeatSca
   return out;
 }
 
-std::string heat_legend(double x, double y, const ReportNode& summary) {
-  std::string out = svg_text(x, y + 11, "class=\"label\"", summary["lowest"], FigureUnit::kNats);
-  const double begin = x + 58;
+std::string heat_legend(double x, double y, const ReportNode& lowest, const ReportNode& highest) {
+  const double begin = x + 78;
+  std::string out = svg_text(begin - 8, y + 11, "class=\"label end\"", lowest, FigureUnit::kNats);
   for (int step = 0; step < kSteps; ++step)
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"22\" height=\"12\" class=\"heat{}\"/>",
                        begin + 22.0 * step, y, static_cast<char>('a' + step));
-  out += svg_text(begin + 22 * kSteps + 8, y + 11, "class=\"label\"", summary["highest"], FigureUnit::kNats);
+  out += svg_text(begin + 22 * kSteps + 8, y + 11, "class=\"label\"", highest, FigureUnit::kNats);
   const double dot = begin + 22 * kSteps + 82;
   out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"14\" height=\"14\" rx=\"2\" class=\"heatf\"/>", dot - 7,
                      y - 1) +
@@ -180,7 +180,8 @@ std::string heat_legend(double x, double y, const ReportNode& summary) {
 
 }  // namespace
 
-std::string heat_map(const ReportNode& entries, const ReportNode& summary) {
+std::string heat_map(const ReportNode& entries, const ReportNode& summary, const ReportNode& lowest,
+                     const ReportNode& highest) {
   const auto layers = static_cast<size_t>(summary["layers"].number());
   const std::string scheme = summary["scheme"].text();
   HeatScale s;
@@ -194,7 +195,7 @@ std::string heat_map(const ReportNode& entries, const ReportNode& summary) {
       }
   const double bottom = s.top + s.row * static_cast<double>(roles.size()),
                width = std::max(s.left + s.cell * static_cast<double>(layers), 480.0);
-  const double low = summary["lowest"].number(), high = summary["highest"].number();
+  const double low = lowest.number(), high = highest.number();
   std::string out = open_svg(width, bottom + 34, "heat", "KL divergence by layer and role");
   for (size_t r = 0; r < roles.size(); ++r)
     out += svg_text(s.left - 8, s.top + s.row * static_cast<double>(r) + 14, "class=\"label end\"", roles[r]);
@@ -213,7 +214,7 @@ std::string heat_map(const ReportNode& entries, const ReportNode& summary) {
     named[layer] = true;
     out += svg_text(x + s.cell / 2, 14, "class=\"label middle\"", entry["layer"], FigureUnit::kCount);
   }
-  return out + heat_legend(s.left, bottom + 14, summary) + "</svg>";
+  return out + heat_legend(s.left - 20, bottom + 14, lowest, highest) + "</svg>";
 }
 
 }  // namespace octavo

@@ -23,7 +23,9 @@ std::string change_plot(const std::string& title, const std::vector<PlotRow>& ro
 std::string gate_plot(const ReportNode& gate);
 // Lengths across, depths down: found by both, lost, gained, found by neither.
 std::string needle_plot(const ReportNode& needle);
-// Layers across, roles down, of one scheme of "sensitivity"; `summary` is that scheme's of "sensitivity_summary".
-std::string heat_map(const ReportNode& entries, const ReportNode& summary);
+// Layers across, roles down, of one scheme of "sensitivity"; `summary` is that scheme's of "sensitivity_summary";
+// `lowest` and `highest` are the ends of the scale, which all schemes share.
+std::string heat_map(const ReportNode& entries, const ReportNode& summary, const ReportNode& lowest,
+                     const ReportNode& highest);
 
 }  // namespace octavo
