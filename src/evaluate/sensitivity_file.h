@@ -38,7 +38,7 @@ struct SensitivityEntry {
   int64_t bytes = 0, base_bytes = 0;  // of the weight as its format stores it, scales included; of a cache, per token
 
   // The relative loss of perplexity that the evidence bears out: exp(KL) - 1, what the loss would be on text that the
-  // base wrote itself, which has next to no noise; more where the change on the text lies above that by two standard
+  // base wrote itself, which has far less noise; more where the change on the text lies above that by two standard
   // errors.
   double loss() const;
   SensitivityClass verdict() const;  // loss() below 0.1 %, below 1 %, beyond

@@ -13,10 +13,10 @@ namespace octavo {
 namespace {
 
 Error spill_error(const std::filesystem::path& folder) {
-  return {.what = "cannot spill calibration activations to disk",
+  return {.what = "cannot spill activations to disk",
           .where = folder.string(),
           .found = std::strerror(errno),
-          .remedy = "free some space there, raise --memory-limit, or take fewer --samples"};
+          .remedy = "free some space there, raise --memory-limit, or take fewer samples or tokens"};
 }
 
 }  // namespace

@@ -394,6 +394,17 @@ TEST_F(QuantizeCheckpoint, RulesThatMatchNothingAndRaggedBlocksAreNoted) {
   EXPECT_NE(summary->notes[1].find("vLLM"), std::string::npos);
 }
 
+TEST_F(QuantizeCheckpoint, FusedLayersThatPartAreNoted) {
+  make();
+  const auto parted = quantize_to("parted", {.plan = {.scheme = "fp8", .overrides = {{"v_proj", "int8"}}}});
+  ASSERT_TRUE(parted.has_value());
+  ASSERT_EQ(parted->notes.size(), 1u);
+  EXPECT_NE(parted->notes[0].find("model.layers.0.self_attn.v_proj"), std::string::npos);
+  const auto whole = quantize_to("whole", {.plan = {.scheme = "fp8", .overrides = {{"o_proj", "int8"}}}});
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->notes, std::vector<std::string>{});
+}
+
 TEST_F(QuantizeCheckpoint, OutputsThatWouldDestroySomething) {
   make();
   const QuantizeOptions options{.plan = {.scheme = "fp8"}};
