@@ -82,7 +82,7 @@ TEST(Isa, TheBestLevelIsTheFastestThatIsThere) {
 
 TEST(Roofline, HasAFigureForEachInstructionThatIsThere) {
   ThreadPool pool(1);
-  const Roofline roofline = measure_roofline(pool, size_t{64} << 20);
+  const Roofline roofline = measure_roofline_once(pool, size_t{64} << 20);
   EXPECT_GT(roofline.read_gb_s, 0.1);
   EXPECT_GT(roofline.fma_gflops, 1);
   EXPECT_EQ(roofline.bf16_dot_gflops > 0, isa_available(Isa::kAvx512Bf16));
