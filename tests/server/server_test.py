@@ -430,23 +430,24 @@ class Case(unittest.TestCase):
             prompt_tokens += choice["usage"]["prompt_tokens"]
         for i in range(20):
             prompt_tokens += self.complete("a", max_tokens=4)["usage"]["prompt_tokens"]
-        for i in range(10):
-            raw = self.server.open_stream(prompt="a", max_tokens=250, ignore_eos=True)
+        streams = [self.server.open_stream(prompt="a", max_tokens=250, ignore_eos=True) for _ in range(10)]
+        for raw in streams:
             while b"data: " not in raw.recv(4096):
                 pass
-            raw.close()
+            raw.close()  # most of them before their end
         for i in range(5):
             prompt_tokens += self.complete("a", max_tokens=4, n=2)["usage"]["prompt_tokens"]
             self.assertEqual(self.server.post("/v1/completions", prompt="a", temperature=-1)[0], 400)
         for _ in range(200):
             after = [self.server.metric(name) for name in names]
-            if after[2] - before[2] == 10:
+            counted = [int(b - a) for a, b in zip(before, after)]
+            if counted[1] + counted[2] == 40:
                 break
             time.sleep(0.05)
-        counted = [int(b - a) for a, b in zip(before, after)]
-        self.assertEqual(counted[:4], [60, 30, 10, 5], "stop, length, abort, rejected; n = 2 counts twice")
-        self.assertEqual(counted[4:6], [100, 90], "first tokens; answers that came to their end")
-        self.assertEqual(counted[6], prompt_tokens)
+        stop, length, abort, rejected, first_tokens, whole, read = counted
+        self.assertEqual((stop, length + abort, rejected), (60, 20 + 2 * 5 + 10, 5), "n = 2 counts twice")
+        self.assertEqual((first_tokens, whole), (100, stop + length))
+        self.assertEqual(read, prompt_tokens)
         self.assertEqual(self.server.metric("vllm:kv_cache_usage_perc"), 0)
 
     def test_page_and_version(self):
