@@ -74,8 +74,8 @@ class Model {
   double load_seconds_ = 0;
 };
 
-// The plan that a checkpoint and a request give: the request's scheme or plan file, else what the checkpoint says, with the
-// request's KV formats over it.
+// The plan that a checkpoint and a request give: the request's scheme or plan file, else what the checkpoint says, with
+// the request's KV formats over it.
 Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanRequest& request);
 
 }  // namespace octavo
