@@ -43,9 +43,7 @@ Result<void> check_scheme(const Scheme& scheme, const PrecisionPlan& base, const
     return fail(
         {.what = std::move(what), .where = "--scheme", .found = std::string(scheme.name), .remedy = std::move(remedy)});
   };
-  if (scheme.weight == base.linears.begin()->second.weight &&
-      scheme.activation == base.linears.begin()->second.activation)
-    return refuse("the scheme is the base's own", "name another one");
+  if (scheme.name == base.scheme) return refuse("the scheme is the base's own", "name another one");
   if (scheme.activation.scaled() && scheme.activation.scale_time == ScaleTime::kStored)
     return refuse("the scheme needs calibrated activation scales", "take a scheme with dynamic ones, such as fp8");
   PrecisionPlan lowered = base;
@@ -129,10 +127,14 @@ class Measurement {
       if (module.layer != layer) add_cache(layer);
       layer = module.layer;
       for (const std::string& name : options_.schemes) {
+        const Scheme& scheme = **find_scheme(name);
+        const LinearPlan& wide = base_.linear(module.name);
+        if (scheme.weight == wide.weight && scheme.activation == wide.activation)
+          continue;  // the head of a lowered base
         Candidate& candidate = add(layer, std::string(role_name(module.role)), name);
         candidate.role = module.role;
-        candidate.entry.bytes = stored_bytes(module, (*find_scheme(name))->weight);
-        candidate.entry.base_bytes = stored_bytes(module, base_.linear(module.name).weight);
+        candidate.entry.bytes = stored_bytes(module, scheme.weight);
+        candidate.entry.base_bytes = stored_bytes(module, wide.weight);
       }
     }
     return {};

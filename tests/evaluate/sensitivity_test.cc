@@ -66,6 +66,23 @@ TEST(Sensitivity, EveryEntryIsTheComparisonOfItsPlanToTheLastBit) {
   }
 }
 
+TEST(Sensitivity, AnotherBaseIsChangedTensorByTensorToo) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  SensitivityOptions options = options_of();
+  options.base = "fp8";
+  options.schemes = {"bf16"};
+  options.kv = {"fp8_e4m3", "bf16"};
+  const auto measured = measure_sensitivity(folder.path(), random_text(), options);
+  ASSERT_TRUE(measured.has_value()) << measured.error().message();
+  // Neither the head, which is BF16 already, nor the cache's own format.
+  EXPECT_EQ(measured->entries.size(), static_cast<size_t>(measured->model.layers) * (7 + 2));
+  for (const SensitivityEntry& entry : measured->entries) {
+    EXPECT_EQ(entry.scheme, "bf16");
+    EXPECT_GT(entry.kl, 0);
+    EXPECT_GT(entry.bytes, entry.base_bytes);
+  }
+}
+
 TEST(Sensitivity, SpilledStatesAndThreadsChangeNothing) {
   const TinyModelFolder folder("llama_untied_hd64");
   const TestFolder spill;
