@@ -42,8 +42,9 @@ Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) c
   for (const WeightJob& job : jobs_)
     if (const TensorFormat& own = summary_.plan.linear(job.module.name).activation; own.scaled())
       format = tensor_wide_format(own.element);
-  return write_text_file(folder / kStatisticsReportName,
-                         statistics_report(statistics_, format, options_.calibrate->estimator, options_.transforms.describe()));
+  return write_text_file(
+      folder / kStatisticsReportName,
+      statistics_report(statistics_, format, options_.calibrate->estimator, options_.transforms.describe()));
 }
 
 // The finished layers of the work folder into the output.

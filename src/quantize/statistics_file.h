@@ -20,8 +20,8 @@ Result<void> write_statistics(const std::filesystem::path& path, const Statistic
 Result<StatisticsMap> read_statistics(const std::filesystem::path& path);
 
 // Per place: values, amax, quantiles, NaN and infinite counts; and under the scale that `options` estimates for
-// `format`: the scale, its error beside amax's, saturated and underflowed shares; what was folded into the weights, where
-// something was. A JSON object as text.
+// `format`: the scale, its error beside amax's, saturated and underflowed shares; and
+// what was folded into the weights, where something was. A JSON object as text.
 std::string statistics_report(const StatisticsMap& statistics, const TensorFormat& format,
                               const EstimatorOptions& options, std::string_view transforms = {});
 
