@@ -1,23 +1,35 @@
 // The calibrator's factors per input channel: fitted on what a layer's source reads, kept with the finished layer.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
+#include "base/check.h"
 #include "quantize/calibrate.h"
 #include "quantize/channel_factors.h"
 
 namespace octavo {
 namespace {
 
-// Per column the largest magnitude of the rows added so far; infinite or NaN where a value is.
+// Per column the largest magnitude of the BF16 rows added so far; infinite or NaN where a value is: by their bits, of
+// which these are the largest.
 void add_amax(const Activation& rows, std::vector<float>& amax) {
-  amax.resize(static_cast<size_t>(rows.cols));
-  for (int64_t r = 0; r < rows.rows; ++r)
-    for (size_t c = 0; c < amax.size(); ++c) {
-      const float magnitude = std::fabs(load_element(rows.format.element, rows.row(r), c));
-      if (!(magnitude <= amax[c])) amax[c] = magnitude;
+  OCTAVO_CHECK(rows.format == plain_format(ElementType::kBf16), "{}", rows.format.describe());
+  const auto cols = static_cast<size_t>(rows.cols);
+  std::vector<uint16_t> largest(cols);
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const auto* row = reinterpret_cast<const uint16_t*>(rows.row(r));
+    for (size_t c = 0; c < cols; ++c) {
+      const auto magnitude = static_cast<uint16_t>(row[c] & 0x7FFF);
+      largest[c] = std::max(largest[c], magnitude);
     }
+  }
+  amax.resize(cols);
+  for (size_t c = 0; c < cols; ++c) {
+    const float own = load_element(ElementType::kBf16, largest.data(), c);
+    if (!(own <= amax[c])) amax[c] = own;
+  }
 }
 
 }  // namespace
