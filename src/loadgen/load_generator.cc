@@ -63,12 +63,18 @@ class LoadRun {
     RequestRecord& record = records_[i];
     record.due = options_.schedule.empty() ? now() : options_.schedule[i];
     ReplyReader reader(record);
-    const ReplySink sink = {.begin = [&](int status, std::string_view type) { reader.begin(status, type); },
+    int answered = 0;
+    const ReplySink sink = {.begin =
+                                [&](int status, std::string_view type) {
+                                  answered = status;
+                                  reader.begin(status, type);
+                                },
                             .body = [&](std::string_view bytes) { return reader.feed(bytes, now()); }};
     ++at_work_;
     const std::string problem = co_await client_.request(options_.endpoint, &bodies_[i], sink);
     --at_work_;
-    if (!problem.empty() && interrupted()) {  // the server goes first: what it refuses now was interrupted too
+    // The server goes first: what it refuses now was interrupted too.
+    if (interrupted() && (!problem.empty() || answered == 503)) {
       io_.stop();
       co_return;
     }

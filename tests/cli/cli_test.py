@@ -455,6 +455,11 @@ class Evaluate(Case):
         self.assertEqual(len(summary["kv"]["temperatures"]), 3)
         plan = json.loads(run("inspect", out, "--json").stdout)
         self.assertEqual({layer["k_dtype"] for layer in plan["kv"]}, {"int8:channel:temperature"})
+        # A layer that is left wide stays so beside FP8 activations.
+        command[2:5] = [self.folder / "skipped", "--scheme", "fp8"]
+        run(*command, "--rounding", "nearest", "--kv", "fp8_e4m3:tensor:skip0")
+        plan = json.loads(run("inspect", self.folder / "skipped", "--json").stdout)
+        self.assertEqual([layer["v_dtype"] for layer in plan["kv"]], ["bf16"] + 2 * ["fp8_e4m3:tensor"])
         table = json.loads(run("evaluate", out, "--kv-table", "--text", self.text, "--contexts", "64", "--windows", "2",
                                "--json").stdout)
         rows = {row["kv"]: row for row in table["rows"]}

@@ -21,6 +21,7 @@ struct HttpServer::State {
   asio::steady_timer deadline{context.io};
   std::list<asio::steady_timer> tickers;
   std::vector<std::function<void()>> drain_callbacks;
+  std::string address;  // of the acceptor, which may close while others ask
 
   asio::awaitable<void> accept();
   void wait_for_signal();
@@ -112,16 +113,16 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& option
   if (!error) state.acceptor.bind(endpoint, error);
   if (!error) state.acceptor.listen(1024, error);
   if (error) return failed(error);
+  const tcp::endpoint bound = state.acceptor.local_endpoint(error);
+  const std::string host = bound.address().to_string();
+  state.address = fmt::format("http://{}:{}", bound.address().is_v6() ? "[" + host + "]" : host, bound.port());
   state.signals.add(SIGINT, error);
   state.signals.add(SIGTERM, error);
   return server;
 }
 
 std::string HttpServer::address() const {
-  boost::system::error_code ignored;
-  const tcp::endpoint endpoint = state_->acceptor.local_endpoint(ignored);
-  const std::string host = endpoint.address().to_string();
-  return fmt::format("http://{}:{}", endpoint.address().is_v6() ? "[" + host + "]" : host, endpoint.port());
+  return state_->address;
 }
 
 void HttpServer::run() {
