@@ -312,10 +312,11 @@ class Stress(unittest.TestCase):
 
     def test_2_a_full_queue_is_told(self):
         """More choices than the queue holds: 429 with Retry-After for some; who comes again is answered."""
-        outcomes = []
+        outcomes, together = [], threading.Barrier(16)
 
         def client():
-            body = {"prompt": "abc", "n": 128, "max_tokens": 4, "ignore_eos": True}
+            body = {"prompt": "abc", "n": 128, "max_tokens": 24, "ignore_eos": True}
+            together.wait()
             for _ in range(600):
                 status, text, headers = self.server.request("POST", COMPLETION, body)
                 outcomes.append((status, headers.get("Retry-After"), text[:60]))
