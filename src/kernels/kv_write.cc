@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "formats/tensor.h"
@@ -51,6 +52,14 @@ void to_cache_space(const PagedKvLayer& kv, int num_heads, float* q, float* k) {
     }
   if (kv.k_zeros != nullptr)
     for (int i = 0; i < kv.num_kv_heads * hd; ++i) k[i] = (k[i] - kv.k_zeros[i]) * kv.k_inverses[i];
+}
+
+const float* given_scale(ElementType element, const float* given, const float* values, int count) {
+  static constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+  if (given == nullptr || element != ElementType::kInt8) return given;
+  for (int i = 0; i < count; ++i)
+    if (is_nan(values[i])) return &kPoison;
+  return given;
 }
 
 void store_wide(const PagedKvLayer& kv, int32_t first_page, int head, int64_t position, const float* k,

@@ -13,6 +13,10 @@ namespace octavo {
 // where the layer has none.
 void to_cache_space(const PagedKvLayer& kv, int num_heads, float* q, float* k);
 
+// The scale that was given for a token's values, or NaN where INT8 codes could not tell of a NaN among them: it poisons
+// the token, as it would under a computed scale. Null stays null.
+const float* given_scale(ElementType element, const float* given, const float* values, int count);
+
 // The BF16 copies of a token at `position` of one head, where it is a wide one.
 void store_wide(const PagedKvLayer& kv, int32_t first_page, int head, int64_t position, const float* k, const float* v);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "kernels/paged_cache.h"
 #include "kernels/producers.h"
@@ -25,6 +26,7 @@ struct Layout {
 struct Outcome {
   std::vector<float> qkv;
   std::vector<std::byte> pages;
+  float poisoned_scale = 0;  // of the value that is not a number
 };
 
 // Writes all tokens of every sequence, `chunk` at a time, all sequences in one call.
@@ -69,6 +71,10 @@ Outcome write_all(const ProducerKernels& row, const Layout& s, int64_t chunk, in
     row.rope_kv(call, pool);
   }
   out.pages = cache.bytes();
+  const PagedKvLayer& kv = cache.layer();
+  std::memcpy(&out.poisoned_scale,
+              kv.page(cache.table(0)[0], s.num_kv_heads - 1) + kv.layout.v_scales_offset() + sizeof(float),
+              sizeof(float));
   return out;
 }
 
@@ -108,6 +114,20 @@ TEST(RopeKv, EveryHeadDimensionWithAndWithoutNormsAndStoredScales) {
         for (const ProducerKernels* row : rows_here())
           expect_same(want, write_all(*row, layout, 100, 1), fmt::format("{} head_dim {}", row->name, head_dim));
       }
+}
+
+// INT8 has no code for it, so that the scale must tell, computed or given.
+TEST(RopeKv, ANaNPoisonsItsToken) {
+  for (const bool stored : {false, true})
+    for (const ElementType v : {ElementType::kInt8, ElementType::kE4m3}) {
+      Layout layout{.v = v, .stored = stored};
+      std::vector<const ProducerKernels*> rows = rows_here();
+      rows.push_back(&choose_producers(Isa::kReference));
+      for (const ProducerKernels* row : rows) {
+        const float scale = write_all(*row, layout, 100, 1).poisoned_scale;
+        EXPECT_EQ(is_nan(scale), !stored || v == ElementType::kInt8) << row->name << " " << element_name(v);
+      }
+    }
 }
 
 TEST(RopeKv, ChunksAndThreadsChangeNoByte) {

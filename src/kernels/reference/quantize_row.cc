@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/kv_write.h"
 #include "numerics/bits.h"
 
 namespace octavo::reference {
@@ -97,8 +98,9 @@ void store_kv(const float* k, const float* v, const PagedKvLayer& kv, int head, 
   const KvPageLayout& layout = kv.layout;
   const auto scale_of = [&](const float* values, const TensorFormat& format, const float* given, const float* stored) {
     if (!format.scaled()) return 1.0f;
-    if (given != nullptr) return *given;
-    return stored != nullptr ? stored[head] : group_scale(values, layout.head_dim, format);
+    if (given == nullptr && stored != nullptr) given = stored + head;
+    given = given_scale(format.element, given, values, layout.head_dim);
+    return given != nullptr ? *given : group_scale(values, layout.head_dim, format);
   };
   const float k_scale = scale_of(k, kv.k_format, k_given, kv.k_scales),
               v_scale = scale_of(v, kv.v_format, v_given, kv.v_scales);

@@ -98,6 +98,8 @@ void store_row(const ProducerRows& rows, const RopeKvCall& call, const RopeRow& 
     KvTarget to_k = kv_target(kv, true, h, page, row.slot()), to_v = kv_target(kv, false, h, page, row.slot());
     if (scales != nullptr && scales->k(row.position, h) != nullptr) to_k.given = scales->k(row.position, h);
     if (scales != nullptr && scales->v(row.position, h) != nullptr) to_v.given = scales->v(row.position, h);
+    to_k.given = given_scale(kv.layout.k, to_k.given, k, call.head_dim);
+    to_v.given = given_scale(kv.layout.v, to_v.given, v, call.head_dim);
     rows.store_k(k, to_k);
     rows.store_v(v, to_v);
     if (row.position < std::max(kv.k_wide, kv.v_wide)) store_wide(kv, row.page_table[0], h, row.position, k, v);
