@@ -65,7 +65,7 @@ template <class Stored, class Wide>
 bool read_as(Cursor& in, Wide& out) {
   Stored value{};
   if (!in.read(value)) return false;
-  out = static_cast<Wide>(value);
+  out = static_cast<Wide>(value);  // NOLINT(bugprone-signed-char-misuse): a number, not a character
   return true;
 }
 

@@ -225,7 +225,7 @@ void ServingEngine::State::report(std::span<ActiveRequest* const> requests) {
   }
   for (size_t i = 0; i < events.size(); ++i) {
     const bool finished = events[i].finished;
-    const bool accepted = deliver(*requests[i], std::move(events[i]));
+    const bool accepted = deliver(*requests[i], events[i]);
     if (finished) {
       active.erase(requests[i]->id);
     } else if (!accepted) {
@@ -240,7 +240,7 @@ void ServingEngine::State::report(std::span<ActiveRequest* const> requests) {
 }
 
 // False: the sink failed, nobody listens any more.
-bool ServingEngine::State::deliver(ActiveRequest& request, TokenEvent event) {
+bool ServingEngine::State::deliver(ActiveRequest& request, const TokenEvent& event) {
   if (!request.sink) return true;
   if (!event.finished && event.tokens.empty() && event.text.empty()) return true;
   try {

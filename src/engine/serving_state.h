@@ -71,7 +71,7 @@ struct ServingEngine::State {
   // Takes finished requests out of the scheduler, brings the counters up to date, then tells the sinks.
   void report(std::span<ActiveRequest* const> requests);
   void count(const Step& step, double seconds);
-  bool deliver(ActiveRequest& request, TokenEvent event);
+  bool deliver(ActiveRequest& request, const TokenEvent& event);
 
   Model& model;
   const ServingOptions options;

@@ -100,6 +100,7 @@ std::vector<AnswerPrompt> boundary_prompts(const Model& model) {
 Result<std::vector<Json>> write_answers(Model& model, const std::vector<AnswerPrompt>& prompts, int64_t max_tokens,
                                         const std::function<void(int64_t, int64_t)>& progress) {
   std::vector<GenerationRequest> requests;
+  requests.reserve(prompts.size());
   for (const AnswerPrompt& prompt : prompts)
     requests.push_back({.prompt = prompt.tokens, .max_tokens = max_tokens, .num_logprobs = 0});
   std::vector<Json> lines(prompts.size() + 1);

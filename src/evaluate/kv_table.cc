@@ -44,6 +44,7 @@ std::vector<KvChoice> kv_choices(const Checkpoint& checkpoint) {
                       (calibration->kv_cache.find(":temperature") == std::string::npos ? ":temperature" : ""));
   }
   std::vector<KvChoice> choices;
+  choices.reserve(names.size());
   for (const std::string& name : names) choices.push_back(parse_kv_choice(name).value());
   return choices;
 }

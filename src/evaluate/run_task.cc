@@ -275,6 +275,7 @@ std::vector<TaskMetric> task_metrics(const Task& task, const std::vector<Json>& 
   std::vector<TaskMetric> metrics;
   for (const MetricRow& row : metric_rows(task)) {
     std::vector<double> values;
+    values.reserve(records.size());
     for (const Json& record : records) values.push_back(record.at(row.field).get<double>());
     const MeanError mean = mean_error(values);
     TaskMetric metric{std::string(row.name), mean.mean, mean.standard_error};

@@ -189,7 +189,7 @@ class PercentFormatter {
     emit_number(sign, digits, spec, zero);
   }
 
-  void write_real(const Value& value, FormatSpec spec, bool zero) {
+  void write_real(const Value& value, const FormatSpec& spec, bool zero) {
     require_defined(value);
     if (!value.is_number()) raise(fmt::format("must be real number, not {}", type_name(value)));
     const double real = value.as_real();

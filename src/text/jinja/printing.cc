@@ -116,8 +116,8 @@ std::string repr_of_real(double value) {
   }
   if (exponent < 0) return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (count <= exponent + 1) return sign + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
-  return sign + digits.substr(0, static_cast<size_t>(exponent + 1)) + "." +
-         digits.substr(static_cast<size_t>(exponent + 1));
+  return sign + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." +
+         digits.substr(static_cast<size_t>(exponent) + 1);
 }
 
 std::string repr_of_text(std::string_view text) {

@@ -79,7 +79,7 @@ Value is_identifier_method(Interpreter&, const Value& self, const Arguments& arg
 }
 
 std::string fill_of(const Parameters& parameters) {
-  const std::string fill = parameters.string(1, " ");
+  std::string fill = parameters.string(1, " ");
   if (count_code_points(fill) != 1) raise("The fill character must be exactly one character long");
   return fill;
 }

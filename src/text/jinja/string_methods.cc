@@ -19,6 +19,7 @@ Value like(const Value& self, std::string text) {
 
 Value texts(const Value& self, std::vector<std::string> parts) {
   std::vector<Value> values;
+  values.reserve(parts.size());
   for (std::string& part : parts) values.push_back(like(self, std::move(part)));
   spend_steps(values.size());
   return Value::list(std::move(values));
