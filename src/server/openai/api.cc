@@ -102,7 +102,7 @@ void Api::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& erro
   exchange->respond({.status = error.status, .body = error_body(error), .headers = std::move(headers)});
 }
 
-void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
   HttpHeaders headers = headers_for(request);
   // Pages of other sites may not use a server that was not told of them, whatever they can make a browser send.
   if (!origin_allowed(request))

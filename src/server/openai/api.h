@@ -36,7 +36,7 @@ class Api {
   Api(ApiOptions options, Post network, Post worker);
   ~Api();
 
-  void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+  void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
 
   // Network thread.
   void set_progress(double loaded) { loaded_ = loaded; }  // 0 to 1

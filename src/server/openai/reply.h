@@ -64,7 +64,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   // reply_stream.cc: server-sent events.
   void stream_piece(Choice& choice, size_t index, Piece piece);
   void stream_chat(Choice& choice, size_t index, Piece piece);
-  void stream_completion(Choice& choice, size_t index, Piece piece);
+  void stream_completion(Choice& choice, size_t index, const Piece& piece);
   void send_chunk(size_t index, const std::string& inside, const std::string& logprobs, const Choice& choice,
                   bool last);
   void end_stream();

@@ -12,7 +12,7 @@ void Reply::stream_piece(Choice& choice, size_t index, Piece piece) {
   if (job_.chat)
     stream_chat(choice, index, std::move(piece));
   else
-    stream_completion(choice, index, std::move(piece));
+    stream_completion(choice, index, piece);
 }
 
 void Reply::send_chunk(size_t index, const std::string& inside, const std::string& logprobs, const Choice& choice,
@@ -51,7 +51,7 @@ void Reply::stream_chat(Choice& choice, size_t index, Piece piece) {
   if (piece.last) send_chunk(index, R"("delta":{})", none, choice, true);
 }
 
-void Reply::stream_completion(Choice& choice, size_t index, Piece piece) {
+void Reply::stream_completion(Choice& choice, size_t index, const Piece& piece) {
   std::string logprobs = "null";
   if (choice.completion_logprobs) {
     const Json json = choice.completion_logprobs->take();

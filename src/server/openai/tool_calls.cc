@@ -78,7 +78,7 @@ std::string ToolCallReader::scan() {
 }
 
 std::string ToolCallReader::finish() {
-  const std::string rest = std::exchange(held_, {});
+  std::string rest = std::exchange(held_, {});
   if (mode_ == Mode::kBare && read_call(rest)) return {};
   if (mode_ == Mode::kTagged && read_call(std::string_view(rest).substr(kOpen.size()))) return {};
   if (!calls_.empty() && trimmed(rest).empty()) return {};
