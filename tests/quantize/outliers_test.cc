@@ -170,6 +170,14 @@ TEST_F(Outliers, WhatDoesNotGoTogetherIsRefused) {
   QuantizeOptions fixed = options("fp8-static", 0.01);
   fixed.dialect = "compressed-tensors";
   EXPECT_NE(error_of(fixed).find("static"), std::string::npos);
+  QuantizeOptions cache_alone = options("bf16", 0.01);
+  cache_alone.kv.emplace();
+  cache_alone.kv->kv = "fp8_e4m3:static";
+  EXPECT_NE(error_of(cache_alone).find("--outliers"), std::string::npos);
+  ASSERT_TRUE(run("earlier", options("int8", 0.01)).has_value());
+  const auto earlier = read_earlier_scales(folder_ / "earlier", open_model(model_).config());
+  ASSERT_FALSE(earlier.has_value());
+  EXPECT_NE(earlier.error().message().find("--scales-from"), std::string::npos);
 }
 
 TEST_F(Outliers, DamagedFilesAreNamed) {
@@ -189,6 +197,13 @@ TEST_F(Outliers, DamagedFilesAreNamed) {
     EXPECT_NE(with_config({{"share", share}}).find("octavo_outliers"), std::string::npos) << share.dump();
   EXPECT_NE(with_config(Json(0.01)).find("octavo_outliers"), std::string::npos);
   EXPECT_NE(with_config({{"share", 0.05}}).find("outlier_channels"), std::string::npos);  // other shapes
+
+  Json bare = parse_json(text, "config.json").value();
+  bare["quantization_config"].erase("octavo_outliers");
+  ASSERT_TRUE(write_text_file(config, bare.dump()).has_value());
+  const auto unused = open_model(folder_ / "good").unused();
+  ASSERT_TRUE(write_text_file(config, text).has_value());
+  ASSERT_FALSE(unused.has_value());
 
   const auto with_channel = [&](int32_t value) {
     uint64_t header = 0;
