@@ -42,6 +42,12 @@ class TensorReader {
   virtual void forget(const TensorEntry& entry, int64_t begin, int64_t end) const = 0;
 };
 
+// Input channels whose weights stay in BF16 and whose activations are not quantized.
+struct StoredOutliers {
+  std::vector<int32_t> channels;  // ascending
+  std::vector<float> weight;      // [rows, channels]
+};
+
 // A linear layer's weight as stored.
 struct StoredLinear {
   const TensorEntry* entry = nullptr;  // the weight tensor
@@ -53,6 +59,7 @@ struct StoredLinear {
   std::shared_ptr<const AlignedBytes> decoded;  // codes in Octavo's order, where the dialect packs them another way
   std::optional<float> input_scale;             // static activation scale
   std::optional<std::vector<float>> bias;       // [rows]
+  StoredOutliers outliers;                      // beside the codes, which take no part in these channels
 
   // Whether there are codes to look at: else rows come through TensorReader::read_f32.
   bool in_place() const { return decoded != nullptr || entry->plain.has_value(); }

@@ -9,6 +9,7 @@
 #include "checkpoint/dialect_kv.h"
 #include "checkpoint/dialect_rules.h"
 #include "checkpoint/dialect_tensors.h"
+#include "checkpoint/outliers.h"
 
 namespace octavo {
 namespace {
@@ -112,6 +113,8 @@ Result<StoredQuantization> read_quantization(const Json& config_json, const std:
     }
     plan.linears.insert_or_assign(modules[i].name, std::move(linear));
   }
+  if (const Json* written = find_config(config_json))
+    OCTAVO_TRY(plan_outliers(*written, rules.dialect, modules, tensors, plan));
   if (rules.dialect == "none") note_wide_types(modules, config, tensors, plan.notes);
   OCTAVO_TRY(plan_kv(rules.kv, config, tensors, plan));
   return quantization;

@@ -5,6 +5,7 @@
 
 #include "checkpoint/dialect.h"
 #include "checkpoint/dialect_tensors.h"
+#include "checkpoint/outliers.h"
 
 namespace octavo {
 namespace {
@@ -106,9 +107,12 @@ Result<void> read_quantized(const LinearModule& module, const LinearPlan& plan, 
 
 }  // namespace
 
-Result<StoredLinear> read_stored_linear(const LinearModule& module, const StoredQuantization& quantization,
-                                        const ModelConfig& config, const TensorReader& tensors,
-                                        std::set<std::string>& used, std::vector<std::string>& notes) {
+namespace {
+
+// All but outlier channels.
+Result<StoredLinear> read_weight(const LinearModule& module, const StoredQuantization& quantization,
+                                 const ModelConfig& config, const TensorReader& tensors, std::set<std::string>& used,
+                                 std::vector<std::string>& notes) {
   if (const auto packed = quantization.packed.find(module.name); packed != quantization.packed.end()) {
     OCTAVO_ASSIGN(StoredLinear linear, read_packed(module, packed->second, tensors, used, notes));
     if (has_bias(module.role, config)) {
@@ -131,6 +135,18 @@ Result<StoredLinear> read_stored_linear(const LinearModule& module, const Stored
   if (const int64_t bad = weight->plain ? count_non_finite(*weight->plain) : 0; bad > 0)
     notes.push_back(fmt::format("{}: {} stored values are NaN{}", weight->name, bad,
                                 weight->plain->element == ElementType::kE4m3 ? "" : " or infinite"));
+  return linear;
+}
+
+}  // namespace
+
+Result<StoredLinear> read_stored_linear(const LinearModule& module, const StoredQuantization& quantization,
+                                        const ModelConfig& config, const TensorReader& tensors,
+                                        std::set<std::string>& used, std::vector<std::string>& notes) {
+  OCTAVO_ASSIGN(StoredLinear linear, read_weight(module, quantization, config, tensors, used, notes));
+  if (quantization.plan.linear(module.name).outliers > 0) {
+    OCTAVO_ASSIGN(linear.outliers, read_outliers(module, tensors, used));
+  }
   return linear;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/json.h"
+#include "checkpoint/outliers.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -51,6 +52,10 @@ class QuantizeCommand final : public Command {
     flags.option("kv", kv_.kv, fmt::format("The KV cache of the new model, calibrated: {}", kv_spelling()));
     flags.flag("refit-temperature", kv_.refit_temperature,
                "With --kv: a factor on each layer's queries, so that attention keeps the entropy of a BF16 cache");
+    flags.option(
+        "outliers", outliers_,
+        "SHARE of each layer's input channels (1% or 0.01, at most 10%): those of the largest activations keep "
+        "BF16 weights and wide activations (needs --calibrate)");
     flags.flag("act-order", calibration_.gptq.act_order, "GPTQ: columns with large activations first");
     flags.option("damping", calibration_.gptq.damping, "GPTQ: share of the Hessian's mean diagonal added to it");
     flags.flag("wide-activations", wide_activations_,
@@ -131,6 +136,7 @@ class QuantizeCommand final : public Command {
                    .where = "--refit-temperature",
                    .remedy = "name the cache with --kv, for example --kv fp8_e4m3:static"});
     OCTAVO_TRY(read_transforms());
+    OCTAVO_TRY(read_outliers());
     if (calibrate_.empty()) {
       if (rounding_.ends_with("gptq"))
         return fail({.what = "GPTQ needs calibration text",
@@ -181,6 +187,22 @@ class QuantizeCommand final : public Command {
     if (!rotate_.empty()) transforms.rotate = rotate_ == "online" ? Rotate::kOnline : Rotate::kOffline;
     transforms.seed = calibration_.data.seed;
     transforms.awq = rounding_.starts_with("awq");
+    return {};
+  }
+
+  Result<void> read_outliers() {
+    if (outliers_.empty()) return {};
+    const bool percent = outliers_.ends_with('%');
+    const char *const begin = outliers_.data(), *const end = begin + outliers_.size() - (percent ? 1 : 0);
+    double share = 0;
+    const auto [rest, error] = std::from_chars(begin, end, share);
+    if (percent) share /= 100;
+    if (error != std::errc() || rest != end || !(share > 0 && share <= kMostOutliers))
+      return fail({.what = "share of outlier channels is out of range",
+                   .where = "--outliers",
+                   .found = fmt::format("'{}'", outliers_),
+                   .expected = "above 0, at most 10%; for example 1% or 0.01"});
+    options_.outliers = share;
     return {};
   }
 
@@ -310,7 +332,7 @@ class QuantizeCommand final : public Command {
   QuantizeOptions options_;
   CalibrateOptions calibration_;
   KvCalibrateOptions kv_;
-  std::string plan_, calibrate_, rounding_, scales_from_, estimator_ = "amax", smooth_, rotate_;
+  std::string plan_, calibrate_, rounding_, scales_from_, estimator_ = "amax", smooth_, rotate_, outliers_;
   bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;

@@ -25,8 +25,12 @@ void follow_activations(PrecisionPlan& plan, const KvCalibration* calibration) {
 }  // namespace
 
 Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanRequest& request) {
-  if (request.file != nullptr || (!request.scheme.empty() && request.scheme != "auto"))
-    return make_plan(checkpoint.config(), request);
+  if (request.file != nullptr || (!request.scheme.empty() && request.scheme != "auto")) {
+    OCTAVO_ASSIGN(PrecisionPlan made, make_plan(checkpoint.config(), request));
+    // They come with the weights, whatever these are requantized to.
+    for (auto& [name, linear] : made.linears) linear.outliers = checkpoint.stored_plan().linear(name).outliers;
+    return made;
+  }
   PrecisionPlan plan = checkpoint.stored_plan();
   if (!request.ignore.empty() || !request.overrides.empty())
     return fail({.what = "--ignore and overrides need a scheme to apply to",

@@ -1,9 +1,10 @@
-// Activation: what a fused producer (norm, SiLU-gate, attention) hands to a linear layer: codes and scales, nothing
-// else.
+// Activation: what a fused producer (norm, SiLU-gate, attention) hands to a linear layer: codes and scales, and the
+// values of outlier channels where the layer has such.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/aligned.h"
 #include "formats/tensor.h"
@@ -11,7 +12,8 @@
 namespace octavo {
 
 // [rows, cols] codes. Formats: float32, bf16 (no scales); fp8_e4m3 per row, per 1x128 or with one stored scale; int8
-// per row or with one stored scale. Scales are FP32 values (powers of two for E8M0).
+// per row or with one stored scale. Scales are FP32 values (powers of two for E8M0). Outlier channels are handed on in
+// FP32 beside the codes; the codes are those of a row that has zeros there.
 struct Activation {
   TensorFormat format;
   int64_t rows = 0, cols = 0;
@@ -19,6 +21,8 @@ struct Activation {
   int64_t code_stride = 0;   // bytes between rows, a multiple of 64; bytes behind the last column are zero
   float* scales = nullptr;   // kRow: [rows]; kBlock: [rows][scale_stride]; kTensor: [1]
   int64_t scale_stride = 0;  // kBlock: groups per row
+  std::span<const int32_t> outlier_channels = {};  // ascending
+  float* outliers = nullptr;                       // [rows][outlier_channels]
 
   std::byte* row(int64_t r) const { return codes + r * code_stride; }
   float scale(int64_t r, int64_t col) const {
@@ -40,12 +44,17 @@ struct Activation {
 class ActivationBuffer {
  public:
   // A zeroed-tail view of this shape; `stored_scale` is used by formats with one stored scale. Invalidates earlier
-  // views.
-  Activation resize(const TensorFormat& format, int64_t rows, int64_t cols, float stored_scale = 1.0f);
+  // views. `outlier_channels` outlives it.
+  Activation resize(const TensorFormat& format, int64_t rows, int64_t cols, float stored_scale = 1.0f,
+                    std::span<const int32_t> outlier_channels = {});
 
  private:
   AlignedBytes codes_;
-  AlignedArray<float> scales_;
+  AlignedArray<float> scales_, outliers_;
 };
+
+// What a producer does with the FP32 values of row r before it makes codes of them: moves those of the outlier channels
+// to `output.outliers` and leaves zeros.
+void take_outliers(float* values, const Activation& output, int64_t r);
 
 }  // namespace octavo

@@ -23,6 +23,18 @@ std::span<const LinearKernel* const> linear_kernels() {
   return kRows;
 }
 
+void PackedLinear::allocate_outliers(int64_t count) {
+  num_outliers = count;
+  outliers = AlignedArray<uint16_t>(static_cast<size_t>((key.rows + 31) / 32 * 32 * count));
+}
+
+void PackedLinear::pack_outliers(int64_t row0, std::span<const float> slab) {
+  for (size_t at = 0; at < slab.size(); ++at) {
+    const int64_t row = static_cast<int64_t>(at) / num_outliers, i = static_cast<int64_t>(at) % num_outliers;
+    store_element(ElementType::kBf16, outliers.data(), outlier_index(row0 + row, i), slab[at]);
+  }
+}
+
 const LinearKernel& choose_linear(const LinearKey& key, Isa isa, std::vector<std::string>* why_not) {
   const std::span<const LinearKernel* const> rows = linear_kernels();
   std::vector<std::pair<Isa, std::string>> refusals;

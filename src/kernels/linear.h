@@ -9,7 +9,8 @@
 //                                  scales at these columns (1 for the ungrouped side; of an outer format the grid's,
 //                                  without the outer scale); y = total x (w_whole[n] x x_whole[m]): the scale of an
 //                                  ungrouped side, the outer scale of an outer format, 1 for other grouped sides;
-//   then y = y + bias[n], then y = y + previous output when accumulating; each step rounded on its own.
+//   then y = y + bias[n], then y = y + previous output when accumulating; each step rounded on its own;
+//   then, of outlier channels, y = fma(x_out[m, i], w_out[n, i], y) over i = 0, 1, 2, ... (FP32 x, BF16 w).
 // INT8 x INT8 without zero points: each sum is exact in INT32, converted to FP32, then as above.
 // avx512_bf16 takes two columns per step with the instruction's own rounding; it agrees with itself for every M.
 // A NaN or infinite scale, or a NaN code, makes the outputs it touches NaN.
@@ -46,10 +47,21 @@ struct PackedLinear {
   AlignedBytes groups;  // fast rows: what groups along K have beside their codes (cpu/common/linear_panels.h)
   AlignedArray<int32_t> corrections;  // INT8: a sum per row
   AlignedArray<float> bias;           // [N] or empty
+  // BF16 weights of the input channels that the activation hands on beside its codes: [N / 32, rounded
+  // up][channels][32]
+  AlignedArray<uint16_t> outliers;
+  int64_t num_outliers = 0;
 
   size_t bytes() const {
-    return panels.size() + groups.size() + (scales.size() + corrections.size() + bias.size()) * 4;
+    return panels.size() + groups.size() + (scales.size() + corrections.size() + bias.size()) * 4 + outliers.size() * 2;
   }
+  // Where w_out[n, i] lies in `outliers`.
+  size_t outlier_index(int64_t n, int64_t i) const {
+    return static_cast<size_t>((n / 32 * num_outliers + i) * 32 + n % 32);
+  }
+  // Room for the weights of `count` channels; then those of a slab, [rows, count], rounded to BF16.
+  void allocate_outliers(int64_t count);
+  void pack_outliers(int64_t row0, std::span<const float> slab);
 };
 
 struct LinearCall {

@@ -7,6 +7,7 @@
 //   (formats/tensor.h), inverse = 1 / scale, code = encode(y x inverse); a group whose amax is not finite gets scale
 //   NaN and codes 0. Stored scale: the same with the given scale. float32: codes are y itself. bf16: y rounded to
 //   nearest even. exp: exp2 of kernels/math.h, on every row.
+//   Outlier channels of the output (kernels/activation.h): y goes to them as it is, and is 0 in what is quantized.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,10 @@ Operation linear_operation(const LinearModule& module, const LinearPlan& plan, I
   Operation operation{
       .name = std::string(role_name(module.role)), .input = plan.activation.describe(), .output = "float32"};
   operation.weight = plan.weight.describe();
+  if (plan.outliers > 0) {
+    operation.input += fmt::format(", {} outlier channels float32", plan.outliers);
+    operation.weight += fmt::format(", {} columns bf16", plan.outliers);
+  }
   const LinearKey key{plan.weight, plan.activation, module.rows, module.cols};
   operation.kernel = choose_linear(key, isa, &operation.refused).name;
   return operation;
@@ -71,7 +75,8 @@ MemoryPlan memory_plan(const ModelConfig& config, const PrecisionPlan& plan, int
   for (const LinearModule& module : config.linear_modules()) {
     const TensorFormat& weight = plan.linear(module.name).weight;
     memory.weight_bytes += weight.element_bytes(module.rows, module.cols) +
-                           weight.scale_rows(module.rows) * weight.scale_cols(module.cols) * 4;
+                           weight.scale_rows(module.rows) * weight.scale_cols(module.cols) * 4 +
+                           module.rows * plan.linear(module.name).outliers * 2;
     widest = std::max(widest, module.cols);
   }
   memory.norm_bytes =

@@ -31,6 +31,7 @@ struct LinearPlan {
   TensorFormat activation;  // what the layer's input is when it enters the product
   std::string
       reason;  // "scheme fp8", "checkpoint", "ignored: lm_head", "override re:.*down_proj", "tied to the embedding"
+  int64_t outliers = 0;  // input channels of BF16 weights and FP32 activations (checkpoint/outliers.h)
 
   bool operator==(const LinearPlan&) const = default;
 };

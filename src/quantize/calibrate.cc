@@ -8,6 +8,7 @@
 #include "formats/quantize_rows.h"
 #include "kernels/linear.h"
 #include "quantize/kv_calibrator.h"
+#include "quantize/outliers.h"
 #include "quantize/quantization_config.h"
 #include "quantize/scale_search.h"
 #include "quantize/statistics_file.h"
@@ -98,7 +99,8 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
   for (const auto& [name, scale] : options.input_scales) text += fmt::format("{} input scale {}\n", name, scale);
   for (const auto& [name, linear] : plan.linears)
     text += fmt::format("{} {} {} {}\n", name, linear.weight.describe(), linear.activation.describe(),
-                        linear.activation.scale_time == ScaleTime::kStored ? "static" : "dynamic");
+                        linear.activation.scale_time == ScaleTime::kStored ? "static" : "dynamic") +
+            (linear.outliers > 0 ? fmt::format("{} outliers {}\n", name, linear.outliers) : "");
   if (options.planned_activations)
     for (const KvPlan& kv : plan.kv) text += fmt::format("kv {} {}\n", kv.k.describe(), kv.v.describe());
   return text;
@@ -176,14 +178,16 @@ Result<std::vector<float>> Calibrator::read_weight(const LinearModule& module) c
   return values;
 }
 
-// The largest magnitude of all the weights that share a scale; 0 for formats whose weights share none.
-Result<float> Calibrator::shared_amax(const QuantizeJob& job) {
+// The largest magnitude of all the weights that share a scale, which read the same input; 0 for formats whose weights
+// share none.
+Result<float> Calibrator::shared_amax(const QuantizeJob& job, const std::vector<int32_t>& outliers) {
   if (job.format.granularity != Granularity::kTensor && !job.format.outer()) return 0.0f;
   if (const auto known = shared_amax_.find(job.fused); known != shared_amax_.end()) return known->second;
   float amax = 0;
   for (const QuantizeJob& other : jobs_) {
     if (other.fused != job.fused || other.format != job.format) continue;
-    OCTAVO_ASSIGN(const std::vector<float> values, read_weight(other.module));
+    OCTAVO_ASSIGN(std::vector<float> values, read_weight(other.module));
+    take_outlier_columns(values, other.module.cols, outliers);
     float own = 0;
     group_amax(rows_of(values, other.module.rows, other.module.cols), tensor_wide_format(ElementType::kE4m3),
                {&own, 1});
@@ -193,11 +197,13 @@ Result<float> Calibrator::shared_amax(const QuantizeJob& job) {
 }
 
 Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, const GptqSolver* solver,
-                                                    std::span<const float> importance) {
+                                                    std::span<const float> importance,
+                                                    const std::vector<int32_t>& outliers) {
   const LinearModule& m = job.module;
-  OCTAVO_ASSIGN(const std::vector<float> weights, read_weight(m));
-  OCTAVO_ASSIGN(const float amax, shared_amax(job));
+  OCTAVO_ASSIGN(std::vector<float> weights, read_weight(m));
+  OCTAVO_ASSIGN(const float amax, shared_amax(job, outliers));
   QuantizedLinear linear;
+  linear.outliers = take_outlier_columns(weights, m.cols, outliers);
   if (solver != nullptr) {
     GptqResult result = solver->quantize(weights, m.rows, job.format, amax, pool_);
     linear.matrix = std::move(result.matrix);
@@ -214,6 +220,11 @@ Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, cons
 
 Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
   const std::vector<const QuantizeJob*> jobs = jobs_of(layer, input);
+  std::vector<int32_t> outliers;
+  if (const int64_t count = jobs.empty() ? 0 : plan_.linear(jobs[0]->module.name).outliers; count > 0) {
+    outliers = choose_outliers(statistics_.at(place_name(layer, input)).channel_amax(), count);
+    if (hessian_) hessian_->clear(outliers);
+  }
   std::optional<GptqSolver> solver;
   std::vector<float> importance;  // of columns, where weights are rounded with a look at the activations
   if (hessian_ && options_.rounding != Rounding::kGptq) {
@@ -233,7 +244,7 @@ Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
   }
   hessian_.reset();
   for (const QuantizeJob* job : jobs) {
-    OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr, importance));
+    OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr, importance, outliers));
     const LinearPlan& plan = plan_.linear(job->module.name);
     const auto kept = options_.input_scales.find(job->module.name);
     if (has_input_scale(plan))
@@ -300,6 +311,7 @@ Result<StoredLinear> Calibrator::source(const LinearModule& module) {
     stored.format = plain_format(ElementType::kF32);
   }
   stored.entry = &entry;
+  stored.outliers = found->second.outliers;
   if (found->second.input_scale > 0) stored.input_scale = found->second.input_scale;
   return result;
 }

@@ -86,9 +86,9 @@ class Calibrator final : public PassVisitor {
   Result<void> quantize_group(int layer, LinearInput input);
   float input_scale(int layer, LinearInput input, const TensorFormat& format);
   Result<QuantizedLinear> quantize_module(const QuantizeJob& job, const GptqSolver* solver,
-                                          std::span<const float> importance);
+                                          std::span<const float> importance, const std::vector<int32_t>& outliers);
   Result<std::vector<float>> read_weight(const LinearModule& module) const;
-  Result<float> shared_amax(const QuantizeJob& job);
+  Result<float> shared_amax(const QuantizeJob& job, const std::vector<int32_t>& outliers);
   Result<void> load_finished(int layer);
   Result<StoredLinear> source(const LinearModule& module);
   std::vector<const QuantizeJob*> jobs_of(int layer, LinearInput input) const;

@@ -140,10 +140,19 @@ Result<void> CalibrationPass::each_sample(bool changes_x, std::string_view what,
 
 // held -> the format that a group reads.
 void CalibrationPass::hand_on(const Activation& held, const Activation& out) {
-  if (out.format == held.format)
+  const auto element = held.format.element;
+  const int64_t outliers = std::ssize(out.outlier_channels);
+  if (out.format == held.format) {
     std::memcpy(out.codes, held.codes, static_cast<size_t>(held.rows * held.code_stride));
-  else
+    for (int64_t at = 0; at < held.rows * outliers; ++at) {
+      std::byte* const row = out.row(at / outliers);
+      const auto channel = static_cast<size_t>(out.outlier_channels[static_cast<size_t>(at % outliers)]);
+      out.outliers[at] = load_element(element, row, channel);
+      store_element(element, row, channel, 0.0f);
+    }
+  } else {
     runner_.producers().quantize({reinterpret_cast<const float*>(held.codes), held.code_stride / 4, out}, pool_);
+  }
 }
 
 Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {

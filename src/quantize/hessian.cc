@@ -116,6 +116,13 @@ void Hessian::add(const Activation& rows, ThreadPool& pool) {
   tokens_ += tokens;
 }
 
+void Hessian::clear(std::span<const int32_t> channels) {
+  matrix();
+  for (const int32_t channel : channels)
+    for (int64_t i = 0; i < size_; ++i)
+      values_.data()[channel * size_ + i] = values_.data()[i * size_ + channel] = 0.0f;
+}
+
 std::span<const float> Hessian::matrix() {
   if (!mirrored_)
     for (int64_t r = 0; r < size_; ++r)

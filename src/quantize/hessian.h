@@ -28,6 +28,8 @@ class Hessian {
 
   // [size, size], symmetric.
   std::span<const float> matrix();
+  // As of inputs that have zeros in these channels.
+  void clear(std::span<const int32_t> channels);
   int64_t size() const { return size_; }
   int64_t tokens() const { return tokens_; }
 

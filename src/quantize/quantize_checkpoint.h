@@ -33,6 +33,9 @@ struct QuantizeOptions {
   // chosen when the model runs. Goes with `calibrate`.
   std::optional<KvCalibrateOptions> kv;
   TransformOptions transforms;  // of the weights before they are rounded
+  // Share of each layer's input channels, those of the largest calibrated amax, that keep BF16 weights and wide
+  // activations (checkpoint/outliers.h); 0: none. Goes with `calibrate`.
+  double outliers = 0;
 };
 
 struct QuantizeProgress {

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/outliers.h"
 #include "quantize/companions.h"
 
 namespace octavo {
@@ -72,6 +73,11 @@ Result<void> Quantizer::plan_jobs() {
   }
   if (jobs_.empty() && options_.kv) {
     summary_.dialect = has_kv_scale_tensors(summary_.plan) ? "compressed-tensors" : "none";
+    if (options_.outliers > 0)
+      return fail({.what = "outlier channels without quantized weights",
+                   .where = "--outliers",
+                   .found = summary_.plan.scheme,
+                   .expected = "a scheme that quantizes weights, for example int8"});
     return {};
   }
   if (jobs_.empty())
@@ -80,7 +86,38 @@ Result<void> Quantizer::plan_jobs() {
                  .expected = "a scheme with quantized weights, and rules that leave some"});
   const std::string& dialect = keeps_plan && options_.dialect.empty() ? options_.earlier->dialect : options_.dialect;
   OCTAVO_ASSIGN(summary_.dialect, choose_dialect(dialect, summary_.plan, modules_));
+  OCTAVO_TRY(plan_outliers());
   return plan_scales();
+}
+
+// How many channels of each module stay wide. Fused modules read the same input, and share them.
+Result<void> Quantizer::plan_outliers() {
+  if (options_.outliers <= 0) return {};
+  if (!options_.calibrate)
+    return fail({.what = "outlier channels are found by calibration",
+                 .where = "--outliers",
+                 .remedy = "give some text with --calibrate FILE"});
+  if (summary_.dialect != "compressed-tensors")
+    return fail({.what = "the dialect has no outlier channels",
+                 .where = "--outliers",
+                 .found = summary_.dialect,
+                 .expected = "a scheme of the compressed-tensors dialect, for example int8 or fp8",
+                 .remedy = "choose another --scheme, or leave --dialect out"});
+  for (const WeightJob& job : jobs_) {
+    LinearPlan& linear = summary_.plan.linears.at(job.module.name);
+    if (linear.activation.scale_time == ScaleTime::kStored)
+      return fail({.what = "outlier channels do not go with static activation scales",
+                   .where = job.module.name,
+                   .found = linear.activation.describe(),
+                   .expected = "activations with a scale per token or group, or BF16"});
+    linear.outliers = outlier_count(job.module.cols, options_.outliers);
+  }
+  summary_.notes.push_back(
+      fmt::format("outlier channels ({:g} % of each layer's inputs, by calibrated amax) are Octavo's own: other "
+                  "engines cannot load "
+                  "this folder",
+                  100 * options_.outliers));
+  return {};
 }
 
 // The scale tensors, and static activation scales that are known already.
@@ -136,6 +173,11 @@ Result<void> Quantizer::lay_out() {
       } else {
         layout_.push_back({entry.name, job->second->format.element, entry.shape});
         layout_.push_back({job->second->scale_tensor.name, ElementType::kF32, job->second->scale_tensor.shape});
+      }
+      const LinearModule& module = job->second->module;
+      if (const int64_t count = summary_.plan.linear(module.name).outliers; count > 0) {
+        layout_.push_back({outlier_channels_name(module), ElementType::kInt32, {count}});
+        layout_.push_back({outlier_weight_name(module), ElementType::kBf16, {module.rows, count}});
       }
       if (job->second->input_scale)
         layout_.push_back({job->second->input_scale->name, ElementType::kF32, job->second->input_scale->shape});
@@ -222,6 +264,7 @@ Result<void> Quantizer::write_config(const std::filesystem::path& folder) const 
   if (summary_.dialect != "none")
     config["quantization_config"] =
         write_quantization_config(summary_.dialect, summary_.plan, modules_, options_.kv.has_value());
+  if (options_.outliers > 0) config["quantization_config"]["octavo_outliers"] = {{"share", options_.outliers}};
   return write_text_file(folder / "config.json", config.dump(2) + "\n");
 }
 

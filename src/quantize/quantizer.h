@@ -69,6 +69,7 @@ class Quantizer {
  private:
   Result<void> plan_jobs();
   Result<void> plan_scales();
+  Result<void> plan_outliers();
   Result<float> earlier_input_scale(const WeightJob& job);
   Result<void> lay_out();
   Result<void> copy(const TensorEntry& entry, ShardedWriter& writer);

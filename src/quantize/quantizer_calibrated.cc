@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "checkpoint/outliers.h"
 #include "quantize/quantizer.h"
 #include "quantize/statistics_file.h"
 
@@ -54,6 +55,19 @@ Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) c
       statistics_report(statistics_, format, options_.calibrate->estimator, options_.transforms.describe()));
 }
 
+namespace {
+
+Result<void> write_outliers(const LinearModule& module, const StoredOutliers& outliers, ShardedWriter& writer) {
+  if (outliers.channels.empty()) return {};
+  std::vector<std::byte> weight(outliers.weight.size() * 2);
+  for (size_t i = 0; i < outliers.weight.size(); ++i)
+    store_element(ElementType::kBf16, weight.data(), i, outliers.weight[i]);
+  OCTAVO_TRY(writer.write(outlier_channels_name(module), 0, std::as_bytes(std::span(outliers.channels))));
+  return writer.write(outlier_weight_name(module), 0, weight);
+}
+
+}  // namespace
+
 // The finished layers of the work folder into the output.
 Result<void> Quantizer::take_calibrated(ShardedWriter& writer) {
   std::map<int, std::vector<const WeightJob*>> by_layer;
@@ -72,6 +86,7 @@ Result<void> Quantizer::take_calibrated(ShardedWriter& writer) {
         OCTAVO_TRY(writer.write(job->scale_tensor.name, 0, std::as_bytes(std::span(linear.matrix.scales))));
       }
       OCTAVO_TRY(write_input_scale(*job, linear.input_scale, writer));
+      OCTAVO_TRY(write_outliers(job->module, linear.outliers, writer));
       const double ratio = linear.rounding_objective > 0 ? linear.objective / linear.rounding_objective : 0;
       summary_.quantized.push_back({name, job->format, linear.error, ratio});
       done(checkpoint_.tensors().find(name)->stored_bytes, name);

@@ -65,6 +65,12 @@ Result<EarlierScales> read_earlier_scales(const std::filesystem::path& path, con
                  .where = path.string(),
                  .found = std::string(checkpoint.dialect()),
                  .expected = "fp8 or compressed-tensors"});
+  for (const auto& [name, linear] : checkpoint.stored_plan().linears)
+    if (linear.outliers > 0)
+      return fail({.what = "the earlier model has outlier channels, which calibration finds for each model anew",
+                   .where = path.string(),
+                   .found = fmt::format("{} in {}", linear.outliers, name),
+                   .remedy = "leave out --scales-from: give --scheme, --calibrate and --outliers"});
   earlier.plan = checkpoint.stored_plan();
   earlier.plan->notes.clear();
   earlier.dialect = checkpoint.dialect();

@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kRun = "run.txt", kLock = "lock";
 constexpr int kFigures = 6;
 
-// Of a module's tensors in a layer's file: codes, scales, zero points, and {input scale, objective, rounding's
-// objective, error, the outer scale's factor and divisor}.
+// Of a module's tensors in a layer's file: codes, scales, zero points, outlier channels, and {input scale, objective,
+// rounding's objective, error, the outer scale's factor and divisor}.
 std::string codes_name(const std::string& module) {
   return module + ".codes";
 }
@@ -30,6 +30,12 @@ std::string scales_name(const std::string& module) {
 }
 std::string zeros_name(const std::string& module) {
   return module + ".zeros";
+}
+std::string channels_name(const std::string& module) {
+  return module + ".outlier_channels";
+}
+std::string outliers_name(const std::string& module) {
+  return module + ".outlier_weight";
 }
 std::string figures_name(const std::string& module) {
   return module + ".figures";
@@ -113,6 +119,9 @@ Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights, const La
     layout.push_back({codes_name(module), ElementType::kUint8, {static_cast<int64_t>(linear.matrix.codes.size())}});
     layout.push_back({scales_name(module), ElementType::kF32, {static_cast<int64_t>(linear.matrix.scales.size())}});
     layout.push_back({zeros_name(module), ElementType::kF32, {static_cast<int64_t>(linear.matrix.zeros.size())}});
+    layout.push_back(
+        {channels_name(module), ElementType::kInt32, {static_cast<int64_t>(linear.outliers.channels.size())}});
+    layout.push_back({outliers_name(module), ElementType::kF32, {static_cast<int64_t>(linear.outliers.weight.size())}});
     layout.push_back({figures_name(module), ElementType::kF64, {kFigures}});
   }
   for (const auto& [input, name] : kFactorNames)
@@ -126,6 +135,8 @@ Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights, const La
     OCTAVO_TRY(writer.write(codes_name(module), 0, {linear.matrix.codes.data(), linear.matrix.codes.size()}));
     OCTAVO_TRY(writer.write(scales_name(module), 0, std::as_bytes(std::span(linear.matrix.scales))));
     OCTAVO_TRY(writer.write(zeros_name(module), 0, std::as_bytes(std::span(linear.matrix.zeros))));
+    OCTAVO_TRY(writer.write(channels_name(module), 0, std::as_bytes(std::span(linear.outliers.channels))));
+    OCTAVO_TRY(writer.write(outliers_name(module), 0, std::as_bytes(std::span(linear.outliers.weight))));
     OCTAVO_TRY(writer.write(figures_name(module), 0, std::as_bytes(std::span(figures))));
   }
   for (const auto& [input, name] : kFactorNames)
@@ -147,6 +158,27 @@ Result<LayerFactors> WorkFolder::load_factors(int layer) const {
   return factors;
 }
 
+namespace {
+
+// As many as there are, for a weight of `rows` rows.
+Result<StoredOutliers> load_outliers(const TensorReader& reader, const std::string& module, int64_t rows,
+                                     const fs::path& file) {
+  const TensorEntry* entry = reader.find(channels_name(module));
+  const size_t count = entry != nullptr && entry->shape.size() == 1 ? static_cast<size_t>(entry->shape[0]) : 0;
+  OCTAVO_ASSIGN(const auto channels, bytes_of(reader, channels_name(module), count * sizeof(int32_t), file));
+  OCTAVO_ASSIGN(const auto weight,
+                bytes_of(reader, outliers_name(module), count * static_cast<size_t>(rows) * sizeof(float), file));
+  StoredOutliers outliers;
+  if (count == 0) return outliers;
+  outliers.channels.resize(count);
+  outliers.weight.resize(count * static_cast<size_t>(rows));
+  std::memcpy(outliers.channels.data(), channels.data(), channels.size());
+  std::memcpy(outliers.weight.data(), weight.data(), weight.size());
+  return outliers;
+}
+
+}  // namespace
+
 Result<QuantizedLayer> WorkFolder::load(int layer,
                                         const std::map<std::string, std::pair<TensorFormat, Shape>>& formats) const {
   OCTAVO_ASSIGN(const auto reader, open_safetensors(file(layer)));
@@ -160,6 +192,7 @@ Result<QuantizedLayer> WorkFolder::load(int layer,
                   bytes_of(*reader, scales_name(module), linear.matrix.scales.size() * sizeof(float), file(layer)));
     OCTAVO_ASSIGN(const auto zeros,
                   bytes_of(*reader, zeros_name(module), linear.matrix.zeros.size() * sizeof(float), file(layer)));
+    OCTAVO_ASSIGN(linear.outliers, load_outliers(*reader, module, shape[0], file(layer)));
     double figures[kFigures];
     OCTAVO_ASSIGN(const auto stored, bytes_of(*reader, figures_name(module), sizeof figures, file(layer)));
     std::memcpy(linear.matrix.codes.data(), codes.data(), codes.size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/checkpoint.h"
 #include "formats/tensor.h"
 #include "models/layers/decoder_layer.h"
 
@@ -17,6 +18,7 @@ namespace octavo {
 // A weight on its grid, and what that cost.
 struct QuantizedLinear {
   Matrix matrix;
+  StoredOutliers outliers;                       // columns that are zero in the matrix
   float input_scale = 0;                         // static activation scale; 0: none
   double objective = 0, rounding_objective = 0;  // tr(dW H dW^T); 0 where it was not computed
   double error = 0;                              // relative RMS against the source

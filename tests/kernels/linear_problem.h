@@ -55,6 +55,8 @@ struct LinearProblem {
   Matrix input;
   std::vector<float> bias;      // [N] or empty
   std::vector<float> previous;  // [M, N] or empty: accumulate
+  std::vector<int32_t> outlier_channels;
+  std::vector<float> outlier_weight, outliers;  // [N, channels], [M, channels]
 };
 
 inline LinearProblem make_problem(const TensorFormat& weight, const TensorFormat& activation, int64_t m,
@@ -75,9 +77,22 @@ inline void add_bias_and_residual(LinearProblem& problem, uint64_t seed) {
   for (int64_t i = 0; i < problem.key.rows * problem.input.rows; ++i) problem.previous.push_back(random.normal());
 }
 
-inline Activation to_activation(const Matrix& input, int64_t row0, int64_t rows, ActivationBuffer& buffer) {
+inline void add_outlier_channels(LinearProblem& problem, int count, uint64_t seed) {
+  Random random(seed);
+  for (int i = 0; i < count; ++i) problem.outlier_channels.push_back(i);
+  for (int64_t i = 0; i < problem.key.rows * count; ++i) problem.outlier_weight.push_back(random.normal());
+  for (int64_t i = 0; i < problem.input.rows * count; ++i) problem.outliers.push_back(10 * random.normal());
+}
+
+inline Activation to_activation(const Matrix& input, int64_t row0, int64_t rows, ActivationBuffer& buffer,
+                                const LinearProblem* problem = nullptr) {
   const float stored = input.format.granularity == Granularity::kTensor ? input.scales[0] : 1.0f;
-  const Activation out = buffer.resize(input.format, rows, input.cols, stored);
+  const Activation out = buffer.resize(
+      input.format, rows, input.cols, stored,
+      problem != nullptr ? std::span<const int32_t>(problem->outlier_channels) : std::span<const int32_t>());
+  const int64_t outliers = std::ssize(out.outlier_channels);
+  for (int64_t i = 0; i < rows * outliers; ++i)
+    out.outliers[i] = problem->outliers[static_cast<size_t>(row0 * outliers + i)];
   const int64_t bytes = input.format.element_bytes(1, input.cols), groups = input.format.scale_cols(input.cols);
   for (int64_t r = 0; r < rows; ++r) {
     std::memcpy(out.row(r), input.codes.data() + (row0 + r) * bytes, static_cast<size_t>(bytes));
@@ -101,6 +116,15 @@ inline PackedLinear pack(const LinearKernel& kernel, const LinearProblem& proble
     packed.bias = AlignedArray<float>(problem.bias.size());
     std::copy(problem.bias.begin(), problem.bias.end(), packed.bias.begin());
   }
+  if (const int64_t count = std::ssize(problem.outlier_channels); count > 0) {
+    packed.allocate_outliers(count);
+    row = 0;
+    for (const Matrix& slab : problem.slabs) {
+      packed.pack_outliers(row, std::span(problem.outlier_weight)
+                                    .subspan(static_cast<size_t>(row * count), static_cast<size_t>(slab.rows * count)));
+      row += slab.rows;
+    }
+  }
   return packed;
 }
 
@@ -116,7 +140,7 @@ inline std::vector<float> outputs(const PackedLinear& packed, const LinearProble
   Scratch scratch;
   ActivationBuffer buffer;
   packed.kernel->run({.weight = &packed,
-                      .input = to_activation(problem.input, row0, rows, buffer),
+                      .input = to_activation(problem.input, row0, rows, buffer, &problem),
                       .output = y.data(),
                       .output_stride = stride,
                       .accumulate = !problem.previous.empty()},

@@ -114,6 +114,9 @@ void run(const LinearCall& call, ThreadPool& pool, Scratch& scratch) {
         float y = dot(packed, n, input, m, x + m * cols);
         if (!packed.bias.empty()) y = y + packed.bias[static_cast<size_t>(n)];
         out = call.accumulate ? y + out : y;
+        for (int64_t i = 0; i < packed.num_outliers; ++i)
+          out = std::fma(input.outliers[m * packed.num_outliers + i],
+                         load_element(ElementType::kBf16, packed.outliers.data(), packed.outlier_index(n, i)), out);
       }
   });
 }

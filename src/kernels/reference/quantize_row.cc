@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/kv_write.h"
 #include "numerics/bits.h"
@@ -68,8 +69,15 @@ float group_scale(const float* values, int64_t count, const TensorFormat& format
   return scale_from_amax(amax, format);
 }
 
-void store_row(const float* values, const Activation& output, int64_t r) {
+void store_row(const float* row, const Activation& output, int64_t r) {
   const TensorFormat& format = output.format;
+  std::vector<float> rest;
+  const float* values = row;
+  if (!output.outlier_channels.empty()) {
+    rest.assign(row, row + output.cols);
+    take_outliers(rest.data(), output, r);
+    values = rest.data();
+  }
   switch (format.granularity) {
     case Granularity::kNone:
       for (int64_t c = 0; c < output.cols; ++c)

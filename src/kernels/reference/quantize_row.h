@@ -16,7 +16,7 @@ float fold_max(const float lanes[16]);
 float group_scale(const float* values, int64_t count, const TensorFormat& format);
 
 // Writes row r of the activation from its FP32 values.
-void store_row(const float* values, const Activation& output, int64_t r);
+void store_row(const float* row, const Activation& output, int64_t r);
 
 // Writes one token's k and v (FP32, [head_dim]) of one head into slot `slot` of a page: with the scale that is given
 // here, else the layer's stored one, else computed.

@@ -15,8 +15,10 @@ struct Member {
   int64_t column;  // in the group's output
 
   float input_scale() const { return stored.input_scale.value_or(1.0f); }
+  const std::vector<int32_t>& outlier_channels() const { return stored.outliers.channels; }
   bool same_input(const Member& other) const {
-    return plan->activation == other.plan->activation && input_scale() == other.input_scale();
+    return plan->activation == other.plan->activation && input_scale() == other.input_scale() &&
+           outlier_channels() == other.outlier_channels();
   }
 };
 
@@ -44,11 +46,14 @@ Result<PackedLinear> pack_members(const Checkpoint& checkpoint, std::span<Member
   PackedLinear packed = kernel.allocate(key);
   packed.kernel = &kernel;
   if (has_bias) packed.bias = AlignedArray<float>(static_cast<size_t>(key.rows));
+  if (const auto& channels = members[0].outlier_channels(); !channels.empty())
+    packed.allocate_outliers(std::ssize(channels));
   int64_t row = 0;
   for (Member& member : members) {
     OCTAVO_ASSIGN(const double error, load_weight(checkpoint, member.stored, packed, row, pool));
     if (member.stored.bias)
       std::copy(member.stored.bias->begin(), member.stored.bias->end(), packed.bias.begin() + row);
+    packed.pack_outliers(row, member.stored.outliers.weight);
     report.push_back(
         {.module = member.module->name,
          .stored = member.stored.format,
@@ -92,10 +97,13 @@ Result<LinearGroup> LinearGroup::load(const Checkpoint& checkpoint, const Precis
                   pack_members(checkpoint, std::span(members).subspan(begin, end - begin), isa, pool, report));
     const Member& first = members[begin];
     auto input = std::find_if(group.inputs_.begin(), group.inputs_.end(), [&](const Input& candidate) {
-      return candidate.format == first.plan->activation && candidate.stored_scale == first.input_scale();
+      return candidate.format == first.plan->activation && candidate.stored_scale == first.input_scale() &&
+             candidate.outlier_channels == first.outlier_channels();
     });
     if (input == group.inputs_.end()) {
-      group.inputs_.push_back({.format = first.plan->activation, .stored_scale = first.input_scale()});
+      group.inputs_.push_back({.format = first.plan->activation,
+                               .stored_scale = first.input_scale(),
+                               .outlier_channels = first.outlier_channels()});
       input = std::prev(group.inputs_.end());
     }
     input->layers.push_back(std::move(packed));
@@ -116,7 +124,8 @@ void LinearGroup::run(int64_t num_rows, FunctionRef<void(const Activation&)> pro
                       int64_t output_stride, bool accumulate, ActivationBuffer& buffer, ThreadPool& pool,
                       Scratch& scratch) const {
   for (const Input& input : inputs_) {
-    const Activation activation = buffer.resize(input.format, num_rows, cols_, input.stored_scale);
+    const Activation activation =
+        buffer.resize(input.format, num_rows, cols_, input.stored_scale, input.outlier_channels);
     produce(activation);
     for (size_t i = 0; i < input.layers.size(); ++i) {
       const PackedLinear& layer = input.layers[i];

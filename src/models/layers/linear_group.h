@@ -36,6 +36,7 @@ class LinearGroup {
   struct Input {
     TensorFormat format;
     float stored_scale = 1.0f;
+    std::vector<int32_t> outlier_channels;
     std::vector<PackedLinear> layers;
     std::vector<int64_t> columns;  // first output column of each layer
   };

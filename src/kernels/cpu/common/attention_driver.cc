@@ -247,7 +247,7 @@ class AttentionRun {
     std::atomic_ref<int32_t> heads(heads_left_[index]);
     if (heads.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     for (int64_t row = job.row(); row < job.row() + job.num_tokens; ++row)
-      producers_.quantize(outputs_ + row * width(), row_target(call_.output, row));
+      quantize_in_place(producers_, outputs_ + row * width(), call_.output, row);
   }
 
   void write_output(const AttentionJob& job, int head, const SoftmaxState& total) {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/common/float_mode.h"
 #include "kernels/cpu/common/linear_groups_simd.h"
+#include "kernels/cpu/common/linear_outliers.h"
 #include "kernels/cpu/common/linear_panels.h"
 #include "kernels/cpu/common/linear_steps.h"
 
@@ -87,7 +88,7 @@ class Run {
   // Block `index` of `panels` panels, `together` of which take each block of columns before the next one.
   Place place(int64_t index, int64_t panels, int64_t together) const;
   void block_part(Range chunks, Range panels, std::byte* memory) const;
-  void block_rows(Range chunks, LinearTask task, int64_t col0, std::byte* sums) const;
+  void block_rows(Range chunks, LinearTask task, int64_t panel, int64_t col0, std::byte* sums) const;
 
   const LinearOps& ops_;
   const LinearCall& call_;
@@ -122,6 +123,8 @@ Run::Run(const LinearOps& ops, const LinearCall& call, ThreadPool& pool, Scratch
       panel_bytes_(panel_bytes(static_cast<WeightKind>(kind_), cols_)) {
   OCTAVO_CHECK(call.input.format == packed_.key.activation && call.input.cols == cols_, "{} of {} columns for {} of {}",
                call.input.format.describe(), call.input.cols, packed_.key.activation.describe(), cols_);
+  OCTAVO_CHECK(std::ssize(call.input.outlier_channels) == packed_.num_outliers, "{} outlier channels for {}",
+               call.input.outlier_channels.size(), packed_.num_outliers);
   line_col_bytes_ = kPanelRows * element_bits(packed_.key.weight.element) / 8;
   set_groups();
   chunks_ = ceil_div(rows_, ops.chunk_rows);
@@ -202,6 +205,7 @@ void Run::direct_part(const std::byte* x, int64_t x_stride, Range panels) const 
       one.x = x + rows.begin * x_stride;
       one.x_stride = x_stride;
       ops_.direct[kind_](one);
+      add_outliers(call_, rows.begin, rows.end - rows.begin, panel, at_once);
     }
 }
 
@@ -229,7 +233,7 @@ Run::Place Run::place(int64_t index, int64_t panels, int64_t together) const {
   return {begin + rest % width, rest / width * block_cols_};
 }
 
-void Run::block_rows(Range chunks, LinearTask task, int64_t col0, std::byte* sums) const {
+void Run::block_rows(Range chunks, LinearTask task, int64_t panel, int64_t col0, std::byte* sums) const {
   const StepShape step = step_shape(ops_.step);
   const int64_t steps = ceil_div(cols_, step.cols), row0 = rows_of_chunk(chunks.begin).begin;
   const LinearTask first = task;
@@ -243,6 +247,7 @@ void Run::block_rows(Range chunks, LinearTask task, int64_t col0, std::byte* sum
     task.y = first.y + skipped * first.y_stride;
     task.sums = sums + skipped * kPanelRows * 4;
     ops_.block[kind_](task);
+    if (task.last) add_outliers(call_, rows.begin, rows.end - rows.begin, panel, 1);
     task.next = task.panels;  // the first call has fetched everything
     task.next_step = 0;
   }
@@ -299,7 +304,7 @@ void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
       one.panels = memory;
     }
     if (one.groups != nullptr) one = with_wide_scales(one, scales);
-    block_rows(chunks, one, at.col0, sums + at.panel % together * sums_per_panel);
+    block_rows(chunks, one, panels.begin + at.panel, at.col0, sums + at.panel % together * sums_per_panel);
   }
 }
 

@@ -35,12 +35,29 @@ CodeKind code_kind(ElementType element) {
   }
 }
 
-// Memory for one row of values on each thread.
-float* row_memory(int64_t cols) {
-  thread_local AlignedArray<float> memory;
+// Memory for rows of values on each thread: gated values, and values before they are quantized.
+enum RowSlot { kGated, kValues, kRowSlots };
+float* row_memory(int64_t cols, RowSlot slot) {
+  thread_local AlignedArray<float> memory[kRowSlots];
   const auto count = static_cast<size_t>(cols) + 16;
-  if (memory.size() < count) memory = AlignedArray<float>(count);
-  return memory.data();
+  if (memory[slot].size() < count) memory[slot] = AlignedArray<float>(count);
+  return memory[slot].data();
+}
+
+constexpr float kOne = 1.0f;
+
+// The values of a row as they are, before they are quantized.
+RowTarget plain_target(float* values, int64_t cols) {
+  return {.kind = CodeKind::kF32, .codes = values, .scales = const_cast<float*>(&kOne), .cols = cols, .group = cols};
+}
+
+// make(target) writes row r of the output to a target; where there are outlier channels, by way of its plain values.
+template <class Make>
+void store_made(const ProducerRows& rows, const Activation& output, int64_t r, const Make& make) {
+  if (output.outlier_channels.empty()) return make(row_target(output, r));
+  float* values = row_memory(output.cols, kValues);
+  make(plain_target(values, output.cols));
+  quantize_in_place(rows, values, output, r);
 }
 
 template <class Body>
@@ -109,7 +126,6 @@ void store_row(const ProducerRows& rows, const RopeKvCall& call, const RopeRow& 
 }  // namespace
 
 RowTarget row_target(const Activation& output, int64_t r) {
-  static constexpr float kOne = 1.0f;
   const TensorFormat& format = output.format;
   RowTarget target{
       .kind = code_kind(format.element), .codes = output.row(r), .cols = output.cols, .group = output.cols};
@@ -133,15 +149,24 @@ RowTarget row_target(const Activation& output, int64_t r) {
   return target;
 }
 
+void quantize_in_place(const ProducerRows& rows, float* values, const Activation& output, int64_t r) {
+  take_outliers(values, output, r);
+  rows.quantize(values, row_target(output, r));
+}
+
 void run_rms_norm(const ProducerRows& rows, const RmsNormCall& call, ThreadPool& pool) {
   for_rows(call.output.rows, call.output.cols, pool, [&](int64_t r) {
-    rows.rms_norm(call.input + r * call.input_stride, call.weight, call.eps, row_target(call.output, r));
+    store_made(rows, call.output, r, [&](const RowTarget& out) {
+      rows.rms_norm(call.input + r * call.input_stride, call.weight, call.eps, out);
+    });
   });
 }
 
 void run_quantize(const ProducerRows& rows, const QuantizeCall& call, ThreadPool& pool) {
-  for_rows(call.output.rows, call.output.cols, pool,
-           [&](int64_t r) { rows.quantize(call.input + r * call.input_stride, row_target(call.output, r)); });
+  for_rows(call.output.rows, call.output.cols, pool, [&](int64_t r) {
+    store_made(rows, call.output, r,
+               [&](const RowTarget& out) { rows.quantize(call.input + r * call.input_stride, out); });
+  });
 }
 
 void run_silu_gate(const ProducerRows& rows, const SiluGateCall& call, ThreadPool& pool) {
@@ -150,7 +175,9 @@ void run_silu_gate(const ProducerRows& rows, const SiluGateCall& call, ThreadPoo
   const float scale = call.hadamard > 0 ? hadamard_scale(call.hadamard) : 1.0f;
   for_rows(call.output.rows, 4 * cols, pool, [&](int64_t r) {
     const float* gate = call.input + r * call.input_stride;
-    rows.silu_gate(gate, gate + cols, row_memory(cols), call.hadamard, scale, row_target(call.output, r));
+    store_made(rows, call.output, r, [&](const RowTarget& out) {
+      rows.silu_gate(gate, gate + cols, row_memory(cols, kGated), call.hadamard, scale, out);
+    });
   });
 }
 
