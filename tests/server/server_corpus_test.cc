@@ -2,6 +2,7 @@
 // small enough to be a test.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -41,8 +42,10 @@ TEST(Corpus, Constraints) {
 
 TEST(Corpus, HttpWithRandomChanges) {
   const std::vector<std::string> inputs = corpus("http");
-  Random random(11);
-  for (int round = 0; round < 3000; ++round) {
+  const char* more = std::getenv("OCTAVO_FUZZ_ROUNDS");  // of another seed, for a long run
+  const int rounds = more == nullptr ? 3000 : std::atoi(more);
+  Random random(static_cast<uint64_t>(more == nullptr ? 11 : rounds));
+  for (int round = 0; round < rounds; ++round) {
     std::string input = inputs[random.below(inputs.size())];
     for (uint64_t change = round < 20 ? 0 : random.below(6); change > 0 && !input.empty(); --change) {
       const size_t at = random.below(input.size());
