@@ -30,7 +30,8 @@ StepCost step_cost(const TokenCost& cost, const Step& step) {
 
 double compute_peak(const Model& model, const Roofline& roofline, std::string& name) {
   const LinearPlan& plan = model.plan().linear("model.layers.0.mlp.down_proj");
-  if (plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8) {
+  const bool int8 = plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8;
+  if (int8 && roofline.int8_gops > 0) {  // not measured without AVX-512
     name = "INT8 dot peak";
     return roofline.int8_gops;
   }

@@ -157,7 +157,7 @@ TEST(DialectMatrices, OfAnyArchitectureDequantizeExactly) {
 // All of a folder of such checkpoints, given by OCTAVO_GOLDENS: the tests' own data is a part of them.
 TEST(DialectMatrices, OfTheWholeCollectionDequantizeExactly) {
   const char* collection = std::getenv("OCTAVO_GOLDENS");
-  if (collection == nullptr) GTEST_SKIP() << "OCTAVO_GOLDENS is not set";
+  if (collection == nullptr) GTEST_SKIP() << "set OCTAVO_GOLDENS to a folder of such checkpoints to read them all";
   int folders = 0;
   for (const auto& folder : std::filesystem::directory_iterator(collection)) {
     if (!std::filesystem::exists(folder.path() / "model.safetensors")) continue;

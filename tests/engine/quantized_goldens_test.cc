@@ -59,7 +59,7 @@ TEST(QuantizedGoldens, LogitsOfEveryDialectAgree) {
 // All of a collection of such folders, given by OCTAVO_GOLDENS; those of architectures that do not run are named.
 TEST(QuantizedGoldens, LogitsOfTheWholeCollectionAgree) {
   const char* collection = std::getenv("OCTAVO_GOLDENS");
-  if (collection == nullptr) GTEST_SKIP() << "OCTAVO_GOLDENS is not set";
+  if (collection == nullptr) GTEST_SKIP() << "set OCTAVO_GOLDENS to a folder of such checkpoints to read them all";
   int folders = 0;
   for (const auto& folder : fs::directory_iterator(collection)) {
     const std::string name = folder.path().filename().string();
