@@ -38,6 +38,9 @@ class TensorReader {
   // Rows [begin, end) of a tensor (all axes but the last flattened into rows) as FP32 into out, which holds
   // (end - begin) x cols values.
   virtual Result<void> read_f32(const TensorEntry& entry, int64_t begin, int64_t end, std::span<float> out) const = 0;
+  // A container's own blocks that are codes with scales: their format, and the whole tensor as such. None: only values.
+  virtual std::optional<TensorFormat> code_format(const TensorEntry&) const { return std::nullopt; }
+  virtual void read_codes(const TensorEntry&, std::span<std::byte>, std::span<float>) const {}
   // The rows were consumed: their pages need not stay resident.
   virtual void forget(const TensorEntry& entry, int64_t begin, int64_t end) const = 0;
 };

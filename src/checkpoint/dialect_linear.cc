@@ -109,6 +109,17 @@ Result<void> read_quantized(const LinearModule& module, const LinearPlan& plan, 
 
 namespace {
 
+// Blocks of the container, as they are.
+StoredLinear read_blocks(const LinearModule& module, const TensorFormat& format, const TensorEntry& weight,
+                         const TensorReader& tensors) {
+  StoredLinear linear{.entry = &weight, .format = format, .rows = module.rows, .cols = module.cols};
+  auto codes = std::make_shared<AlignedBytes>(static_cast<size_t>(format.element_bytes(module.rows, module.cols)));
+  linear.scales.resize(static_cast<size_t>(format.scale_rows(module.rows) * format.scale_cols(module.cols)));
+  tensors.read_codes(weight, {codes->data(), codes->size()}, linear.scales);
+  linear.decoded = std::move(codes);
+  return linear;
+}
+
 // All but outlier channels.
 Result<StoredLinear> read_weight(const LinearModule& module, const StoredQuantization& quantization,
                                  const ModelConfig& config, const TensorReader& tensors, std::set<std::string>& used,
@@ -124,7 +135,9 @@ Result<StoredLinear> read_weight(const LinearModule& module, const StoredQuantiz
   const TensorEntry* weight = find_weight(module, config, tensors);
   OCTAVO_CHECK(weight != nullptr, "{} has no weight", module.name);  // the plan was made from these tensors
   StoredLinear linear{.entry = weight, .format = {}, .rows = module.rows, .cols = module.cols};
-  if (plan.weight.scaled())
+  if (const auto blocks = tensors.code_format(*weight))
+    linear = read_blocks(module, *blocks, *weight, tensors);
+  else if (plan.weight.scaled())
     OCTAVO_TRY(read_quantized(module, plan, quantization.dialect, tensors, linear, used, notes));
   else
     linear.format = plain_format(weight->plain ? weight->plain->element : ElementType::kF32);

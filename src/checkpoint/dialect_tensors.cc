@@ -169,6 +169,8 @@ Result<LinearPlan> resolve_linear(const LinearModule& module, const ModuleRule& 
   if (weight == nullptr) return missing_weight(module, config, tensors);
   OCTAVO_TRY(check_weight_shape(module, *weight));
   const bool tied = module.role == Role::kHead && config.tied_embeddings;
+  if (const auto blocks = tensors.code_format(*weight))
+    return LinearPlan{*blocks, plain_format(ElementType::kBf16), tied ? "tied to the embedding" : rule.reason};
   if (is_wide(*weight)) {
     if (tied) return wide("tied to the embedding");
     if (!rule.quantized) return wide(rule.reason);

@@ -1,5 +1,7 @@
 // The simple block types of ggml that Octavo decodes (the others: ggml_k_blocks.cc), element by element as ggml's own
 // dequantizers do (FP32, no contraction).
+#include <algorithm>
+
 #include "checkpoint/ggml_bytes.h"
 #include "checkpoint/gguf.h"
 #include "numerics/minifloat.h"
@@ -75,10 +77,21 @@ void decode_q8_0(const std::byte* block, float* out) {
   for (int j = 0; j < kBlock; ++j) out[j] = static_cast<float>(load<int8_t>(block + 2 + j)) * d;
 }
 
+void codes_q4_0(const std::byte* block, std::byte* out) {
+  for (int j = 0; j < kBlock; j += 2) {  // 0..15 for -8..7
+    const auto at = [&](int i) { return (i < kHalf ? low(block[2 + i]) : high(block[2 + i - kHalf])) ^ 8; };
+    out[j / 2] = static_cast<std::byte>(at(j) | at(j + 1) << 4);
+  }
+}
+void codes_q8_0(const std::byte* block, std::byte* out) {
+  std::copy_n(block + 2, kBlock, out);
+}
+
 constexpr GgmlType kTypes[] = {
-    {0, "F32", 1, 4, decode_f32},         {1, "F16", 1, 2, decode_f16},         {30, "BF16", 1, 2, decode_bf16},
-    {2, "Q4_0", kBlock, 18, decode_q4_0}, {3, "Q4_1", kBlock, 20, decode_q4_1}, {6, "Q5_0", kBlock, 22, decode_q5_0},
-    {7, "Q5_1", kBlock, 24, decode_q5_1}, {8, "Q8_0", kBlock, 34, decode_q8_0},
+    {0, "F32", 1, 4, decode_f32},         {1, "F16", 1, 2, decode_f16},
+    {30, "BF16", 1, 2, decode_bf16},      {2, "Q4_0", kBlock, 18, decode_q4_0, ElementType::kInt4, codes_q4_0},
+    {3, "Q4_1", kBlock, 20, decode_q4_1}, {6, "Q5_0", kBlock, 22, decode_q5_0},
+    {7, "Q5_1", kBlock, 24, decode_q5_1}, {8, "Q8_0", kBlock, 34, decode_q8_0, ElementType::kInt8, codes_q8_0},
 };
 
 }  // namespace

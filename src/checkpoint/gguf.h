@@ -60,12 +60,16 @@ Result<ModelConfig> model_config_from_gguf(const Gguf& gguf);
 // Tensors of a GGUF under hub names (rotate-half order for llama's q and k).
 Result<std::unique_ptr<TensorReader>> open_gguf_tensors(Gguf gguf, const ModelConfig& config);
 
-// The ggml block types Octavo decodes: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+// The ggml block types Octavo decodes.
 struct GgmlType {
   uint32_t id;
   std::string_view name;
   int block_elements, block_bytes;
   void (*decode)(const std::byte* block, float* out);  // one block
+  // Blocks that are integers with an FP16 scale before them (which may be negative): which, and the codes of one block
+  // as Octavo keeps them. Null: blocks of other kinds.
+  ElementType code = ElementType::kF32;
+  void (*codes)(const std::byte* block, std::byte* out) = nullptr;
 };
 const GgmlType* find_ggml_type(uint32_t id);  // nullptr: not supported
 std::span<const GgmlType> ggml_k_types();     // those with scales inside their blocks, and of table indices

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "checkpoint/ggml_bytes.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_names.h"
 #include "checkpoint/safetensors.h"
@@ -32,6 +33,8 @@ class GgufReader final : public TensorReader {
   const std::vector<TensorEntry>& entries() const override { return entries_; }
   const TensorEntry* find(std::string_view name) const override;
   Result<void> read_f32(const TensorEntry& entry, int64_t begin, int64_t end, std::span<float> out) const override;
+  std::optional<TensorFormat> code_format(const TensorEntry& entry) const override;
+  void read_codes(const TensorEntry& entry, std::span<std::byte> codes, std::span<float> scales) const override;
   void forget(const TensorEntry& entry, int64_t begin, int64_t end) const override;
 
  private:
@@ -128,6 +131,30 @@ Result<void> GgufReader::read_f32(const TensorEntry& entry, int64_t begin, int64
       from.type->decode(block, to);
   }
   return {};
+}
+
+std::optional<TensorFormat> GgufReader::code_format(const TensorEntry& entry) const {
+  const GgmlType& type = *source(entry).type;
+  if (type.codes == nullptr || entry.shape.size() != 2) return std::nullopt;
+  return group_format(type.code, type.block_elements, ElementType::kF16);
+}
+
+void GgufReader::read_codes(const TensorEntry& entry, std::span<std::byte> codes, std::span<float> scales) const {
+  const Source& from = source(entry);
+  const GgmlType& type = *from.type;
+  const int64_t rows = entry.shape[0], blocks = entry.shape[1] / type.block_elements;
+  const int64_t code_bytes = type.block_elements * element_bits(type.code) / 8;
+  OCTAVO_CHECK(std::ssize(scales) == rows * blocks && std::ssize(codes) == rows * blocks * code_bytes,
+               "{} scales and {} bytes of codes for {} x {} blocks", scales.size(), codes.size(), rows, blocks);
+  std::byte* to = codes.data();
+  float* scale = scales.data();
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::byte* block = from.tensor->data.data() + file_row(row, from.head_rows) * blocks * type.block_bytes;
+    for (int64_t b = 0; b < blocks; ++b, block += type.block_bytes, to += code_bytes, ++scale) {
+      type.codes(block, to);
+      *scale = ggml::half(block);
+    }
+  }
 }
 
 void GgufReader::forget(const TensorEntry& entry, int64_t begin, int64_t end) const {

@@ -36,11 +36,12 @@ class BenchCommand final : public Command {
     flags.option("depth", options_.depth, "Tokens in the cache before either starts");
     flags.option("batch", batch_, "Sequences decoded together; more than 1: also what the kernels do at that batch");
     flags.option("repeat", options_.repeat, "Repeats; medians are reported");
+    greedy_head_.declare(flags);
     output_.declare(flags);
   }
 
   Result<void> run() override {
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json, false));
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json, false, !greedy_head_.off));
     Result<SpeedResult> measured = fail({});
     {
       Progress progress("measuring", output_.json);
@@ -64,6 +65,7 @@ class BenchCommand final : public Command {
   void print_json(const Model& model, const SpeedResult& r) const {
     Json out = {{"prefill", figure_json(r.prefill)},
                 {"decode", figure_json(r.decode)},
+                {"greedy_decode", r.greedy ? figure_json(*r.greedy) : Json()},
                 {"ttft_seconds", r.ttft_seconds},
                 {"tpot_seconds", r.tpot_seconds},
                 {"roofline",
@@ -99,11 +101,15 @@ class BenchCommand final : public Command {
                fmt::format("{:.0f} %", 100 * r.prefill.spread), fmt::format("{:.3f} GFLOP", r.prefill.gflop_per_token),
                fmt::format("{:.0f} GFLOP/s", r.prefill.achieved_gflops), r.prefill_bound,
                fmt::format("{:.0f} %", 100 * r.prefill.roofline_share)});
-    table.add({fmt::format("decode {}", options_.generate), fmt::format("{:.1f}", r.decode.tokens_per_second),
-               fmt::format("{:.0f} %", 100 * r.decode.spread), human_bytes(r.decode.gb_per_token * 1e9),
-               fmt::format("{:.1f} GB/s", r.decode.achieved_gb_s),
-               fmt::format("read {:.1f} GB/s", r.roofline.read_gb_s),
-               fmt::format("{:.0f} %", 100 * r.decode.roofline_share)});
+    const auto add_decode = [&](std::string name, const SpeedFigure& figure) {
+      table.add({std::move(name), fmt::format("{:.1f}", figure.tokens_per_second),
+                 fmt::format("{:.0f} %", 100 * figure.spread), human_bytes(figure.gb_per_token * 1e9),
+                 fmt::format("{:.1f} GB/s", figure.achieved_gb_s),
+                 fmt::format("read {:.1f} GB/s", r.roofline.read_gb_s),
+                 fmt::format("{:.0f} %", 100 * figure.roofline_share)});
+    };
+    add_decode(fmt::format("decode {}", options_.generate), r.decode);
+    if (r.greedy) add_decode("... greedy", *r.greedy);
     fmt::print(
         "{}peaks in the same run: FMA {:.0f} GFLOP/s, BF16 dot {:.0f} GFLOP/s, INT8 dot {:.0f} GOP/s, read {:.1f} "
         "GB/s\n",
@@ -117,6 +123,7 @@ class BenchCommand final : public Command {
   }
 
   ModelFlags model_;
+  GreedyHeadFlag greedy_head_;
   OutputOptions output_;
   SpeedOptions options_;
   int64_t batch_ = 1;

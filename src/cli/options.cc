@@ -36,6 +36,11 @@ Result<void> MachineOptions::apply(ModelOptions& options) const {
   return {};
 }
 
+void GreedyHeadFlag::declare(Flags& flags) {
+  flags.flag("no-greedy-head", off,
+             "Do without the INT8 copy of the head with which greedy decoding finds the same next token sooner");
+}
+
 void ModelFlags::declare(Flags& flags, std::string_view argument, std::string_view help) {
   flags.argument(argument, model, help);
   flags.group("Precision");
@@ -78,8 +83,8 @@ Result<std::shared_ptr<const PlanFile>> open_plan(const std::string& path) {
   return std::make_shared<const PlanFile>(std::move(plan));
 }
 
-Result<std::unique_ptr<Model>> ModelFlags::load(bool quiet, bool text) const {
-  ModelOptions options{.text = text};
+Result<std::unique_ptr<Model>> ModelFlags::load(bool quiet, bool text, bool greedy_head) const {
+  ModelOptions options{.text = text, .greedy_head = greedy_head};
   OCTAVO_TRY(machine.apply(options));
   OCTAVO_ASSIGN(options.plan, request());
   Progress progress("loading", quiet);

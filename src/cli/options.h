@@ -22,6 +22,12 @@ struct MachineOptions {
   Result<void> apply(ModelOptions& options) const;
 };
 
+// --no-greedy-head: of commands that generate.
+struct GreedyHeadFlag {
+  bool off = false;
+  void declare(Flags& flags);
+};
+
 // MODEL, --quantization, --plan, --kv-cache-dtype, --k-dtype, --v-dtype, --kv-calibration, --ignore, --override
 struct ModelFlags {
   std::string model;
@@ -32,7 +38,7 @@ struct ModelFlags {
   void declare(Flags& flags, std::string_view argument = "MODEL",
                std::string_view help = "A model folder (config.json, *.safetensors) or a .gguf file");
   // Loads with progress on stderr (none when quiet).
-  Result<std::unique_ptr<Model>> load(bool quiet, bool text = true) const;
+  Result<std::unique_ptr<Model>> load(bool quiet, bool text = true, bool greedy_head = false) const;
   Result<PlanRequest> request() const;
 };
 

@@ -31,6 +31,7 @@ class RunCommand final : public Command {
     flags.option("temperature", generate_.sampling.temperature, "0 is greedy");
     flags.option("top-p", generate_.sampling.top_p, "Sample among the most likely tokens that sum to this probability");
     flags.option("seed", seed_, "Seed of the sampling");
+    greedy_head_.declare(flags);
     flags.group("Options");
     output_.declare(flags);
   }
@@ -43,7 +44,7 @@ class RunCommand final : public Command {
                    .where = "--max-tokens",
                    .found = fmt::format("{}", generate_.max_tokens),
                    .expected = "at least 1"});
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json));
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json, true, !greedy_head_.off));
     PagePool kv = model->make_kv_cache(model->config().context_length());
     Sequence sequence(*model, kv);
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
@@ -111,6 +112,7 @@ class RunCommand final : public Command {
   }
 
   ModelFlags model_;
+  GreedyHeadFlag greedy_head_;
   OutputOptions output_;
   GenerateOptions generate_;
   std::string prompt_, system_;

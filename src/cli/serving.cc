@@ -32,8 +32,12 @@ void print_plan(Model& model, int64_t kv_tokens) {
   const LoadReport& report = model.decoder().report();
   const double kv_bytes = model.kv_geometry().bytes_per_token() * static_cast<double>(kv_tokens);
   fmt::print(stderr, "Scheme {}, {}, {} threads\n", model.plan().scheme, isa_name(model.isa()), model.pool().size());
-  fmt::print(stderr, "Memory: weights {}, embedding {}, KV cache {} for {} tokens ({} per token)\n",
+  const GreedyHead* greedy = model.decoder().greedy_head();
+  fmt::print(stderr, "Memory: weights {}{}, embedding {}, KV cache {} for {} tokens ({} per token)\n",
              human_bytes(static_cast<double>(report.linear_bytes + report.norm_bytes)),
+             greedy == nullptr ? ""
+                               : fmt::format(", INT8 copy of the head {} (--no-greedy-head)",
+                                             human_bytes(static_cast<double>(greedy->bytes()))),
              human_bytes(static_cast<double>(report.embedding_bytes)), human_bytes(kv_bytes), kv_tokens,
              human_bytes(model.kv_geometry().bytes_per_token()));
 }
@@ -48,6 +52,7 @@ void EngineFlags::declare(Flags& flags) {
   flags.option("memory-limit", memory_limit_, "Memory for weights, KV cache and scratch, such as 8GB");
   flags.option("gpu-memory-utilization", gpu_memory_utilization_,
                "Accepted for vLLM's sake: this share of the free memory, as if it were given with --memory-limit");
+  greedy_head.declare(flags);
   flags.flag("no-prefix-cache", no_prefix_cache_, "Do not keep the KV cache of prompts for later ones");
 }
 
@@ -76,7 +81,7 @@ bool EngineFlags::given() const {
   const ServingOptions plain;
   return max_model_len != 0 || engine.max_num_seqs != plain.max_num_seqs ||
          engine.max_num_batched_tokens != plain.max_num_batched_tokens || !memory_limit_.empty() ||
-         gpu_memory_utilization_ != 0.0f || no_prefix_cache_;
+         gpu_memory_utilization_ != 0.0f || no_prefix_cache_ || greedy_head.off;
 }
 
 std::vector<std::string> api_model_names(const std::string& model, const std::string& served_name) {
@@ -91,7 +96,7 @@ std::vector<std::string> api_model_names(const std::string& model, const std::st
 Result<void> load_into(Server& server, const ModelFlags& flags, const EngineFlags& engine_flags,
                        const std::string& name) {
   const auto start = std::chrono::steady_clock::now();
-  ModelOptions options;
+  ModelOptions options{.greedy_head = !engine_flags.greedy_head.off};
   ServingOptions serving = engine_flags.engine;
   OCTAVO_TRY(flags.machine.apply(options));
   OCTAVO_ASSIGN(options.plan, flags.request());

@@ -14,6 +14,7 @@ namespace octavo {
 struct EngineFlags {
   ServingOptions engine;  // complete after check()
   int64_t max_model_len = 0;
+  GreedyHeadFlag greedy_head;
   void declare(Flags& flags);
   Result<void> check();
   bool given() const;  // whether any differs from what it is by itself

@@ -10,6 +10,7 @@ TokenCost token_cost(const Model& model) {
   for (const Decoder::Layer& layer : decoder.layers())
     for (const LinearGroup* group : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
       cost.linear_flops += 2.0 * static_cast<double>(group->rows() * group->cols());
+  cost.head_bytes = static_cast<double>(decoder.head().bytes());
   cost.head_flops = 2.0 * static_cast<double>(decoder.head().rows() * decoder.head().cols());
   cost.kv_bytes = model.kv_geometry().bytes_per_token();
   cost.attention_flops = 4.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim);
@@ -17,7 +18,7 @@ TokenCost token_cost(const Model& model) {
 }
 
 StepCost step_cost(const TokenCost& cost, const Step& step) {
-  StepCost out{.bytes = cost.linear_bytes,
+  StepCost out{.bytes = cost.linear_bytes - cost.head_bytes,
                .operations = static_cast<double>(step.num_rows) * cost.linear_flops +
                              static_cast<double>(step.num_logits) * cost.head_flops};
   for (const Share& share : step.shares) {

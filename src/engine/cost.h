@@ -12,6 +12,7 @@ namespace octavo {
 // What one token costs.
 struct TokenCost {
   double linear_bytes = 0;  // packed weights, scales and head
+  double head_bytes = 0;    // of these
   double kv_bytes = 0;      // of one token of context
   double linear_flops = 0;  // without the head
   double head_flops = 0;
@@ -20,7 +21,7 @@ struct TokenCost {
 TokenCost token_cost(const Model& model);
 
 struct StepCost {
-  double bytes = 0;  // weights once, and the KV cache of each share
+  double bytes = 0;  // weights once but for the head, and the KV cache of each share
   double operations = 0;
 };
 StepCost step_cost(const TokenCost& cost, const Step& step);

@@ -43,7 +43,7 @@ Result<GenerateResult> generate(Model& model, Sequence& sequence, std::span<cons
   const auto start = std::chrono::steady_clock::now();
   OCTAVO_ASSIGN(AnswerRules rules, answer_rules(model, prompt, options));
   sequence.truncate(common_prefix(sequence.tokens(), prompt));
-  OCTAVO_TRY(sequence.feed(prompt.subspan(static_cast<size_t>(sequence.length()))));
+  const std::span<const TokenId> rest = prompt.subspan(static_cast<size_t>(sequence.length()));
 
   GenerateResult result{.prompt_tokens = static_cast<int64_t>(prompt.size())};
   const Tokenizer& tokenizer = model.tokenizer();
@@ -51,12 +51,19 @@ Result<GenerateResult> generate(Model& model, Sequence& sequence, std::span<cons
   SamplerScratch scratch;
   const bool nothing = rules.max_tokens <= 0;
   Answer answer(tokenizer, std::move(rules));
-  if (nothing) answer.finish("length");
+  if (nothing) {
+    OCTAVO_TRY(sequence.feed(rest));
+    answer.finish("length");
+  }
+  const auto limit = std::min(static_cast<int64_t>(tokenizer.vocab_size()), model.config().vocab_size);
+  const auto next = [&](std::span<const TokenId> tokens) -> Result<std::optional<TokenId>> {
+    if (sampler.wants_highest() && answer.banned().empty()) return sequence.feed_highest(tokens, limit);
+    OCTAVO_TRY(sequence.feed(tokens));
+    return sampler.choose(sequence.logits(), std::ssize(answer.generated()), answer.banned(), nullptr, scratch);
+  };
   double first = 0;
-  while (!answer.finished()) {
-    const auto generated = answer.generated();
-    const auto id =
-        sampler.choose(sequence.logits(), static_cast<int64_t>(generated.size()), answer.banned(), nullptr, scratch);
+  for (std::optional<TokenId> id; !answer.finished();) {
+    OCTAVO_ASSIGN(id, next(id ? std::span<const TokenId>(&*id, 1) : rest));
     if (!id) return fail({.what = "the model's logits are not finite"});
     if (first == 0) result.first_token_seconds = first = seconds_since(start);
     sampler.count(*id);
@@ -65,7 +72,6 @@ Result<GenerateResult> generate(Model& model, Sequence& sequence, std::span<cons
     result.tokens.insert(result.tokens.end(), piece.tokens.begin(), piece.tokens.end());
     result.text += piece.text;
     if (!piece.text.empty() && !on_text(piece.text)) answer.finish("abort");
-    if (!answer.finished()) OCTAVO_TRY(sequence.feed({&*id, 1}));
   }
   result.finish_reason = answer.finish_reason();
   const auto later = static_cast<double>(answer.generated().size()) - 1;

@@ -62,6 +62,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
   if (options.text) OCTAVO_TRY(model->load_text(path));
   model->find_end_tokens();
   OCTAVO_ASSIGN(model->decoder_, Decoder::load(model->checkpoint_, model->plan_, model->isa_, *model->pool_, progress));
+  if (options.greedy_head) OCTAVO_TRY(model->decoder_.load_greedy_head(model->checkpoint_, model->isa_, *model->pool_));
   model->load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return model;
 }

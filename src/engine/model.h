@@ -25,6 +25,7 @@ struct ModelOptions {
   int threads = 0;                          // 0: all cores this process may use
   std::optional<Isa> isa;                   // none: the fastest of this machine
   bool text = true;                         // also load tokenizer and chat template
+  bool greedy_head = false;                 // also what finds the highest logit sooner (models/layers/greedy_head.h)
 };
 
 class Model {

@@ -2,7 +2,7 @@
 
 namespace octavo {
 
-void ModelRunner::run(const Step& step) {
+Batch ModelRunner::gather(const Step& step) {
   tokens_.clear();
   sequences_.clear();
   logit_rows_.clear();
@@ -18,7 +18,22 @@ void ModelRunner::run(const Step& step) {
   stride_ = (model_->config().vocab_size + 15) / 16 * 16;
   const auto count = static_cast<size_t>(stride_) * logit_rows_.size();
   if (logits_.size() < count) logits_ = AlignedArray<float>(count);
-  model_->decoder().forward({tokens_, sequences_, logit_rows_}, kv_, logits_.data(), stride_, model_->pool());
+  return {tokens_, sequences_, logit_rows_};
+}
+
+bool ModelRunner::run(const Step& step, int64_t highest_below) {
+  const Batch batch = gather(step);
+  const auto rows = std::ssize(logit_rows_);
+  Decoder& decoder = model_->decoder();
+  if (highest_below > 0 && rows > 0 && decoder.can_find_highest(rows)) {
+    best_.resize(logit_rows_.size());
+    decoder.forward_highest(batch, kv_, logits_.data(), stride_, highest_below, best_, model_->pool());
+    head_bytes_ = static_cast<double>(decoder.greedy_head()->bytes_read());
+    return true;
+  }
+  decoder.forward(batch, kv_, logits_.data(), stride_, model_->pool());
+  head_bytes_ = rows > 0 ? static_cast<double>(decoder.head().bytes()) : 0.0;
+  return false;
 }
 
 }  // namespace octavo

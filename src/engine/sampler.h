@@ -63,6 +63,10 @@ class Sampler {
 
   uint64_t seed() const { return seed_; }
   bool greedy() const { return params_.temperature <= kGreedyTemperature; }
+  // Whether choose() gives the highest logit's id whatever was generated before, if nothing is banned or filtered.
+  bool wants_highest() const {
+    return (greedy() || params_.top_k == 1) && params_.logit_bias.empty() && !has_penalties();
+  }
 
  private:
   struct Counts {

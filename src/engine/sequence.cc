@@ -1,7 +1,10 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+
+#include "engine/sampler.h"
 
 namespace octavo {
 
@@ -26,33 +29,52 @@ Result<void> Sequence::check(std::span<const TokenId> tokens) const {
   return {};
 }
 
-Result<void> Sequence::forward(std::span<const TokenId> tokens, bool all_logits, const Decoder::HiddenHook& hidden) {
+Batch Sequence::place(std::span<const TokenId> tokens, bool all_logits) {
   const auto rows = static_cast<int64_t>(tokens.size());
   const int64_t needed = (length() + rows + kPageTokens - 1) / kPageTokens - static_cast<int64_t>(pages_.size());
   if (needed > 0) OCTAVO_CHECK(kv_->allocate(needed, pages_), "{} pages", needed);
 
-  std::vector<int64_t> logit_rows{rows - 1};
+  logit_rows_.assign(1, rows - 1);
   if (all_logits) {
-    logit_rows.resize(static_cast<size_t>(rows));
-    std::iota(logit_rows.begin(), logit_rows.end(), int64_t{0});
+    logit_rows_.resize(static_cast<size_t>(rows));
+    std::iota(logit_rows_.begin(), logit_rows_.end(), int64_t{0});
   }
   logits_stride_ = (model_->config().vocab_size + 15) / 16 * 16;
-  last_row_ = static_cast<int64_t>(logit_rows.size()) - 1;
-  const auto count = static_cast<size_t>(logits_stride_) * logit_rows.size();
+  last_row_ = static_cast<int64_t>(logit_rows_.size()) - 1;
+  const auto count = static_cast<size_t>(logits_stride_) * logit_rows_.size();
   if (logits_.size() < count) logits_ = AlignedArray<float>(count);
-  const KvSequence sequence{.row_begin = 0, .num_rows = rows, .position = length(), .page_table = pages_.data()};
-  model_->decoder().forward({tokens, {&sequence, 1}, logit_rows}, kv_->layers(), logits_.data(), logits_stride_,
-                            model_->pool(), hidden);
+  placed_ = {.row_begin = 0, .num_rows = rows, .position = length(), .page_table = pages_.data()};
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  return {};
+  return {tokens, {&placed_, 1}, logit_rows_};
+}
+
+void Sequence::forward(std::span<const TokenId> tokens, bool all_logits, const Decoder::HiddenHook& hidden) {
+  const Batch batch = place(tokens, all_logits);
+  model_->decoder().forward(batch, kv_->layers(), logits_.data(), logits_stride_, model_->pool(), hidden);
 }
 
 Result<void> Sequence::feed(std::span<const TokenId> tokens, int64_t chunk, const Decoder::HiddenHook& hidden) {
   OCTAVO_TRY(check(tokens));
   for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(chunk))
-    OCTAVO_TRY(
-        forward(tokens.subspan(begin, std::min(tokens.size() - begin, static_cast<size_t>(chunk))), false, hidden));
+    forward(tokens.subspan(begin, std::min(tokens.size() - begin, static_cast<size_t>(chunk))), false, hidden);
   return {};
+}
+
+Result<std::optional<TokenId>> Sequence::feed_highest(std::span<const TokenId> tokens, int64_t limit, int64_t chunk) {
+  OCTAVO_TRY(check(tokens));
+  const auto last = static_cast<size_t>(std::min(chunk, std::ssize(tokens)));
+  OCTAVO_TRY(feed(tokens.first(tokens.size() - last), chunk));
+  TokenId best = -1;
+  if (model_->decoder().can_find_highest(1)) {
+    const Batch batch = place(tokens.last(last), false);
+    model_->decoder().forward_highest(batch, kv_->layers(), logits_.data(), logits_stride_, limit, {&best, 1},
+                                      model_->pool());
+  } else {
+    forward(tokens.last(last), false, {});
+    best = argmax(logits().first(static_cast<size_t>(limit)));
+    if (!std::isfinite(logits()[static_cast<size_t>(best)])) best = -1;
+  }
+  return best < 0 ? std::nullopt : std::optional(best);
 }
 
 Result<void> Sequence::feed_all_logits(std::span<const TokenId> tokens, LogitsVisitor visit, int64_t chunk,
@@ -60,7 +82,7 @@ Result<void> Sequence::feed_all_logits(std::span<const TokenId> tokens, LogitsVi
   OCTAVO_TRY(check(tokens));
   for (size_t begin = 0; begin < tokens.size(); begin += static_cast<size_t>(chunk)) {
     const auto part = tokens.subspan(begin, std::min(tokens.size() - begin, static_cast<size_t>(chunk)));
-    OCTAVO_TRY(forward(part, true, hidden));
+    forward(part, true, hidden);
     visit(static_cast<int64_t>(begin), logits_.data(), static_cast<int64_t>(part.size()), logits_stride_);
   }
   return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,11 @@ class Sequence {
   Result<void> feed_all_logits(std::span<const TokenId> tokens, LogitsVisitor visit, int64_t chunk = 128,
                                const Decoder::HiddenHook& hidden = {});
 
+  // The same for callers that want the id of the highest logit alone, of ids below `limit` (the lowest among equals;
+  // none where that logit is not finite), by the model's faster way to it where it has one: then there are no logits().
+  Result<std::optional<TokenId>> feed_highest(std::span<const TokenId> tokens, int64_t limit,
+                                              int64_t chunk = kPrefillChunk);
+
   // Forgets everything past the first `length` tokens.
   void truncate(int64_t length);
 
@@ -43,7 +49,9 @@ class Sequence {
 
  private:
   Result<void> check(std::span<const TokenId> tokens) const;
-  Result<void> forward(std::span<const TokenId> tokens, bool all_logits, const Decoder::HiddenHook& hidden);
+  // Pages for tokens that follow; then what the decoder takes: logits of the last row, or of all.
+  Batch place(std::span<const TokenId> tokens, bool all_logits);
+  void forward(std::span<const TokenId> tokens, bool all_logits, const Decoder::HiddenHook& hidden);
 
   Model* model_;
   PagePool* kv_;
@@ -51,6 +59,8 @@ class Sequence {
   std::vector<int32_t> pages_;
   AlignedArray<float> logits_;  // of the last forward: [1 or chunk rows, stride]
   int64_t logits_stride_ = 0, last_row_ = 0;
+  std::vector<int64_t> logit_rows_;
+  KvSequence placed_ = {};
 };
 
 }  // namespace octavo

@@ -61,7 +61,7 @@ struct ServingOptions {
   int64_t max_num_seqs = 128;            // requests in a step
   int64_t max_queue = 1024;              // waiting requests; more are refused
   bool prefix_cache = true;
-  bool measure_roofline = false;  // before the first step, for EngineStats::roofline
+  bool measure_roofline = false;  // in the first idle moment, for EngineStats::roofline
 };
 
 // What the steps of one kind took, since start.
@@ -69,7 +69,8 @@ struct StepTotals {
   uint64_t steps = 0;
   int64_t rows = 0;  // tokens computed
   double seconds = 0, bytes = 0, operations = 0;
-  double bound_seconds = 0;  // the least that bytes or operations take by the roofline, step by step; 0: not measured
+  // Since the roofline is known: the least that bytes or operations take by it, step by step, and what they took.
+  double bound_seconds = 0, bounded_seconds = 0;
 };
 
 struct EngineStats {

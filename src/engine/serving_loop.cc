@@ -8,25 +8,36 @@
 namespace octavo {
 
 void ServingEngine::State::loop() {
-  if (options.measure_roofline) {
-    const Roofline roofline = measure_roofline_once(model.pool(), size_t{128} << 20);
-    std::string bound;
-    peak_gflops = compute_peak(model, roofline, bound);
-    const std::lock_guard lock(mutex);
-    stats.roofline = roofline;
-  }
   while (take_messages()) {
     if (!scheduler.empty()) run_step();
   }
+}
+
+// Waits for work; if none comes for a moment, uses the time until it does.
+void ServingEngine::State::measure_when_idle() {
+  {
+    std::unique_lock lock(mutex);
+    if (wake.wait_for(lock, std::chrono::milliseconds(100), [&] { return has_messages(); })) return;
+  }
+  const auto roofline = measure_roofline(model.pool(), model.decoder().weight_blocks(), [&] {
+    const std::lock_guard lock(mutex);
+    return has_messages();
+  });
+  if (!roofline) return;
+  std::string bound;
+  peak_gflops = compute_peak(model, *roofline, bound);
+  const std::lock_guard lock(mutex);
+  stats.roofline = roofline;
 }
 
 bool ServingEngine::State::take_messages() {
   std::vector<Incoming> incoming;
   std::vector<RequestId> gone;
   bool end = false;
+  if (scheduler.empty() && options.measure_roofline && !stats.roofline) measure_when_idle();
   {
     std::unique_lock lock(mutex);
-    if (scheduler.empty()) wake.wait(lock, [&] { return stopping || !inbox.empty() || !cancelled.empty(); });
+    if (scheduler.empty()) wake.wait(lock, [&] { return has_messages(); });
     incoming.swap(inbox);
     gone.swap(cancelled);
     end = stopping;
@@ -62,10 +73,10 @@ void ServingEngine::State::run_step() {
       request.queue_seconds = std::chrono::duration<double>(begin - request.submitted).count();
   // Whatever goes wrong in here ends the requests of this step, not the process.
   try {
-    runner.run(step);
+    const bool highest = runner.run(step, wants_highest(step) ? vocab_limit : 0);
     scheduler.complete(step);
     make_jobs(step);
-    do_jobs();
+    do_jobs(highest);
     take_results(step);
   } catch (const std::exception& exception) {
     fail_step(step, exception.what());
@@ -104,7 +115,21 @@ void ServingEngine::State::fill_allowed(ActiveRequest& request) {
     fail_request(request, {.what = "the filter of a request changed the size of the vocabulary"});
 }
 
-void ServingEngine::State::do_jobs() {
+// Whether every row of logits serves one purpose: to choose the token of its highest logit.
+bool ServingEngine::State::wants_highest(const Step& step) const {
+  return std::all_of(step.shares.begin(), step.shares.end(), [&](const Share& share) {
+    const ActiveRequest& request = *active.at(share.id);
+    return share.first_logits >= share.num_rows ||
+           (!request.score_prompt && request.num_logprobs < 0 && !request.allow && request.sampler.wants_highest() &&
+            request.answer.banned().empty());
+  });
+}
+
+void ServingEngine::State::do_jobs(bool highest) {
+  if (highest) {
+    for (LogitsJob& job : jobs) job.chosen = runner.best(job.row);
+    return;
+  }
   const auto limit = static_cast<int64_t>(model.tokenizer().vocab_size());
   model.pool().parallel_items(static_cast<int64_t>(jobs.size()), [&](int64_t index, int worker) {
     LogitsJob& job = jobs[static_cast<size_t>(index)];
@@ -157,16 +182,19 @@ void ServingEngine::State::fail_step(const Step& step, const char* what) {
 void ServingEngine::State::count(const Step& step, double seconds) {
   const std::lock_guard lock(mutex);
   ++stats.steps;
-  const StepCost spent = step_cost(cost, step);
+  StepCost spent = step_cost(cost, step);
+  spent.bytes += runner.head_bytes();
   StepTotals& totals = step.prefill_rows > 0 ? stats.prefill : stats.decode;
   ++totals.steps;
   totals.rows += step.num_rows;
   totals.seconds += seconds;
   totals.bytes += spent.bytes;
   totals.operations += spent.operations;
-  if (stats.roofline)
+  if (stats.roofline) {
+    totals.bounded_seconds += seconds;
     totals.bound_seconds +=
         std::max(spent.bytes * 1e-9 / stats.roofline->read_gb_s, spent.operations * 1e-9 / peak_gflops);
+  }
   for (const Share& share : step.shares) {
     ActiveRequest& request = *active.at(share.id);
     request.cached_tokens = scheduler.cached_tokens(share.id);

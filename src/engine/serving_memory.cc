@@ -61,7 +61,8 @@ Result<int64_t> plan_kv_cache_tokens(const Model& model, const ServingOptions& o
   }
   const Decoder& decoder = model.decoder();
   const auto weights = static_cast<int64_t>(decoder.report().linear_bytes + decoder.report().embedding_bytes +
-                                            decoder.report().norm_bytes);
+                                            decoder.report().norm_bytes +
+                                            (decoder.greedy_head() != nullptr ? decoder.greedy_head()->bytes() : 0));
   const int64_t step = memory_plan(model.config(), model.plan(), 0, options.max_num_batched_tokens).scratch_bytes +
                        (options.max_num_seqs + SchedulerOptions{}.max_score_rows) * model.config().vocab_size * 4;
   const int64_t bytes = options.memory_limit > 0

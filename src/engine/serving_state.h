@@ -60,11 +60,14 @@ struct ServingEngine::State {
   // serving_loop.cc: the engine's thread.
   void loop();
   bool take_messages();  // waits for work; false: time to end
+  bool has_messages() const { return stopping || !inbox.empty() || !cancelled.empty(); }  // under the mutex
+  void measure_when_idle();
   void start(std::unique_ptr<ActiveRequest> request, std::vector<TokenId> prompt);
   void run_step();
   void make_jobs(const Step& step);
   void fill_allowed(ActiveRequest& request);
-  void do_jobs();
+  bool wants_highest(const Step& step) const;
+  void do_jobs(bool highest);  // highest: the runner has found the tokens
   void take_results(const Step& step);
   void fail_step(const Step& step, const char* what);
   void fail_request(ActiveRequest& request, Error error);

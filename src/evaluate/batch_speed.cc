@@ -16,7 +16,8 @@ namespace {
 class Streams {
  public:
   Streams(Model& model, const BatchSpeedOptions& options)
-      : options_(options),
+      : model_(model),
+        options_(options),
         length_(options.prompt + options.generate),
         pool_(model.make_kv_cache(options.batch * pages_each() * kPageTokens)),
         runner_(model, pool_.layers()) {
@@ -60,10 +61,11 @@ class Streams {
     step.num_logits += logits ? 1 : 0;
   }
   void run(Step& step) {
-    runner_.run(step);
+    runner_.run(step, model_.config().vocab_size);
     step = {};
   }
 
+  const Model& model_;
   const BatchSpeedOptions& options_;
   int64_t length_;
   PagePool pool_;

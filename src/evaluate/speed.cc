@@ -18,8 +18,31 @@ std::vector<TokenId> random_tokens(const Model& model, int64_t count) {
 }
 
 struct Samples {
-  std::vector<double> prefill_seconds, decode_seconds, prefill_share, decode_share, read, fma, dot, int8;
+  std::vector<double> prefill_seconds, decode_seconds, greedy_seconds, prefill_share, decode_share, greedy_share,
+      greedy_bytes, read, fma, dot, int8;
 };
+
+// Tokens one by one after `position` tokens: seconds of a step, and bytes of the head that it read.
+struct Decoded {
+  double seconds = 0, head_bytes = 0;
+};
+Result<Decoded> decode(Model& model, Sequence& sequence, std::span<const TokenId> tokens, int64_t position,
+                       bool highest) {
+  sequence.truncate(position);
+  Decoded out;
+  const Stopwatch watch;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (highest) {
+      OCTAVO_TRY(sequence.feed_highest(tokens.subspan(i, 1), model.config().vocab_size));
+      out.head_bytes += static_cast<double>(model.decoder().greedy_head()->bytes_read());
+    } else {
+      OCTAVO_TRY(sequence.feed(tokens.subspan(i, 1)));
+    }
+  }
+  out.seconds = watch.seconds() / static_cast<double>(tokens.size());
+  out.head_bytes /= static_cast<double>(tokens.size());
+  return out;
+}
 
 SpeedFigure figure(const std::vector<double>& seconds, const std::vector<double>& share, double tokens) {
   const double middle = median(seconds);
@@ -68,21 +91,27 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
     Stopwatch prefill_watch;
     OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth), static_cast<size_t>(options.prompt))));
     const double prefill_seconds = prefill_watch.seconds();
-    sequence.truncate(options.depth + 1);
-    Stopwatch decode_watch;
-    for (int64_t i = 0; i < options.generate; ++i)
-      OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth + 1 + i), 1)));
-    const double decode_seconds = decode_watch.seconds() / static_cast<double>(options.generate);
+    const auto generated = all.subspan(static_cast<size_t>(options.depth + 1), static_cast<size_t>(options.generate));
+    OCTAVO_ASSIGN(const Decoded decoded, decode(model, sequence, generated, options.depth + 1, false));
+    Decoded greedy;
+    if (model.decoder().greedy_head() != nullptr) {
+      OCTAVO_ASSIGN(greedy, decode(model, sequence, generated, options.depth + 1, true));
+    }
     if (repeat < 0) continue;
     const double context = depth + 1 + static_cast<double>(options.generate) / 2;
     result.decode_bytes_weights = cost.linear_bytes;
     result.decode_bytes_kv = cost.kv_bytes * context;
     samples.prefill_seconds.push_back(prefill_seconds);
-    samples.decode_seconds.push_back(decode_seconds);
+    samples.decode_seconds.push_back(decoded.seconds);
     samples.prefill_share.push_back(prefill_flops / prefill_seconds * 1e-9 /
                                     compute_peak(model, roofline, result.prefill_bound));
-    samples.decode_share.push_back((cost.linear_bytes + cost.kv_bytes * context) / decode_seconds * 1e-9 /
+    samples.decode_share.push_back((cost.linear_bytes + cost.kv_bytes * context) / decoded.seconds * 1e-9 /
                                    roofline.read_gb_s);
+    if (greedy.seconds > 0) {
+      samples.greedy_seconds.push_back(greedy.seconds);
+      samples.greedy_bytes.push_back(cost.linear_bytes - cost.head_bytes + greedy.head_bytes + cost.kv_bytes * context);
+      samples.greedy_share.push_back(samples.greedy_bytes.back() / greedy.seconds * 1e-9 / roofline.read_gb_s);
+    }
     samples.read.push_back(roofline.read_gb_s);
     samples.fma.push_back(roofline.fma_gflops);
     samples.dot.push_back(roofline.bf16_dot_gflops);
@@ -96,6 +125,11 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
   result.decode.gb_per_token = (result.decode_bytes_weights + result.decode_bytes_kv) * 1e-9;
   result.decode.gflop_per_token = (cost.linear_flops + cost.head_flops + cost.attention_flops * depth) * 1e-9;
   result.decode.achieved_gb_s = result.decode.gb_per_token * result.decode.tokens_per_second;
+  if (!samples.greedy_seconds.empty()) {
+    SpeedFigure& greedy = result.greedy.emplace(figure(samples.greedy_seconds, samples.greedy_share, 1));
+    greedy.gb_per_token = median(samples.greedy_bytes) * 1e-9;
+    greedy.achieved_gb_s = greedy.gb_per_token * greedy.tokens_per_second;
+  }
   result.decode.achieved_gflops = result.decode.gflop_per_token * result.decode.tokens_per_second;
   result.roofline = {median(samples.read), median(samples.fma), median(samples.dot), median(samples.int8)};
   result.ttft_seconds = prompt / result.prefill.tokens_per_second;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,9 @@ struct SpeedFigure {
 
 struct SpeedResult {
   SpeedFigure prefill, decode;
-  Roofline roofline;          // medians
-  std::string prefill_bound;  // "FMA peak": the instruction the prefill figure is compared with
+  std::optional<SpeedFigure> greedy;  // decode that finds the highest logits alone; where the model is loaded for that
+  Roofline roofline;                  // medians
+  std::string prefill_bound;          // "FMA peak": the instruction the prefill figure is compared with
   double decode_bytes_weights = 0, decode_bytes_kv = 0;  // read for one token
   double ttft_seconds = 0, tpot_seconds = 0;
 };

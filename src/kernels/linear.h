@@ -70,6 +70,8 @@ struct LinearCall {
   float* output = nullptr;  // [M, N] with this many floats between rows
   int64_t output_stride = 0;
   bool accumulate = false;  // add to what is there (residual)
+  // Only these outputs: numbers of panels of 32, ascending. Empty: all.
+  std::span<const int32_t> panels = {};
 };
 
 // A row of linear.inc.

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
 
 #include "parallel/thread_pool.h"
 
@@ -17,7 +20,10 @@ struct Roofline {
 
 // Takes about 150 ms the first time (the memory that is read is kept), 100 ms after. Each figure is the best of a few.
 Roofline measure_roofline(ThreadPool& pool);
-// The same with `bytes` of memory, which are given back.
-Roofline measure_roofline_once(ThreadPool& pool, size_t bytes);
+// The same without memory of its own: reads `memory`, blocks aligned to 64 bytes that are there anyway, or the first
+// 512 MB of them (small ones are read from the caches, which then bound who works on them). It pauses every few
+// milliseconds to ask whether it is `interrupted`; none if so.
+std::optional<Roofline> measure_roofline(ThreadPool& pool, std::span<const std::span<const std::byte>> memory,
+                                         const std::function<bool()>& interrupted);
 
 }  // namespace octavo

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "models/layers/weight_loader.h"
+
 namespace octavo {
 namespace {
 
@@ -26,8 +28,42 @@ void Decoder::attach_kv_scales(std::span<PagedKvLayer> layers) const {
   }
 }
 
+std::vector<std::span<const std::byte>> Decoder::weight_blocks() const {
+  std::vector<std::span<const std::byte>> blocks;
+  const auto add = [&](const LinearGroup& group) {
+    for (const LinearGroup::Input& input : group.inputs())
+      for (const PackedLinear& layer : input.layers) blocks.emplace_back(layer.panels.data(), layer.panels.size());
+  };
+  for (const Layer& layer : layers_)
+    for (const LinearGroup* group : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) add(*group);
+  add(head_);
+  return blocks;
+}
+
 void Decoder::forward(const Batch& batch, std::span<const PagedKvLayer> kv, float* logits, int64_t logits_stride,
                       ThreadPool& pool, const HiddenHook& hidden) {
+  layers_block(batch, kv, pool, hidden);
+  if (batch.logit_rows.empty()) return;
+  const float* picked = pick_rows(batch);
+  runner_->project(
+      head_, std::ssize(batch.logit_rows),
+      [&](const Activation& out) { runner_->norm(final_norm_, picked, out, pool); }, logits, logits_stride, pool);
+}
+
+void Decoder::forward_highest(const Batch& batch, std::span<const PagedKvLayer> kv, float* logits,
+                              int64_t logits_stride, int64_t limit, std::span<int32_t> best, ThreadPool& pool) {
+  OCTAVO_CHECK(can_find_highest(std::ssize(batch.logit_rows)) && best.size() == batch.logit_rows.size(),
+               "{} rows for a greedy head", batch.logit_rows.size());
+  layers_block(batch, kv, pool, {});
+  if (batch.logit_rows.empty()) return;
+  const float* picked = pick_rows(batch);
+  runner_->find_highest(
+      *greedy_head_, {.input = {}, .logits = logits, .stride = logits_stride, .limit = limit, .best = best},
+      [&](const Activation& out) { runner_->norm(final_norm_, picked, out, pool); }, pool);
+}
+
+void Decoder::layers_block(const Batch& batch, std::span<const PagedKvLayer> kv, ThreadPool& pool,
+                           const HiddenHook& hidden) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   const int64_t hidden_size = config_->hidden_size;
   float* x = grow(x_, rows * hidden_size);  // [rows, hidden_size], the residual stream, FP32
@@ -38,28 +74,37 @@ void Decoder::forward(const Batch& batch, std::span<const PagedKvLayer> kv, floa
     runner_->attention_block(layers_[i], at, kv[i], pool);  // x += o_proj(attention(norm(x)))
     runner_->mlp_block(layers_[i], at, pool);               // x += down_proj(silu(gate) * up)
   }
-  if (hidden) {
-    AlignedArray<float> normed(static_cast<size_t>(rows * hidden_size));
-    const Activation output{.format = plain_format(ElementType::kF32),
-                            .rows = rows,
-                            .cols = hidden_size,
-                            .codes = reinterpret_cast<std::byte*>(normed.data()),
-                            .code_stride = hidden_size * 4};
-    runner_->norm(final_norm_, x, output, pool);
-    hidden(config_->num_layers, normed.data(), hidden_size);
-  }
-  if (!batch.logit_rows.empty()) logits_block(batch, logits, logits_stride, pool);
+  if (!hidden) return;
+  AlignedArray<float> normed(static_cast<size_t>(rows * hidden_size));
+  const Activation output{.format = plain_format(ElementType::kF32),
+                          .rows = rows,
+                          .cols = hidden_size,
+                          .codes = reinterpret_cast<std::byte*>(normed.data()),
+                          .code_stride = hidden_size * 4};
+  runner_->norm(final_norm_, x, output, pool);
+  hidden(config_->num_layers, normed.data(), hidden_size);
 }
 
-void Decoder::logits_block(const Batch& batch, float* logits, int64_t stride, ThreadPool& pool) {
+const float* Decoder::pick_rows(const Batch& batch) {
   const int64_t hidden_size = config_->hidden_size;
   const auto rows = static_cast<int64_t>(batch.logit_rows.size());
   float* picked = grow(picked_, rows * hidden_size);
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(picked + r * hidden_size, x_.data() + batch.logit_rows[static_cast<size_t>(r)] * hidden_size,
                 static_cast<size_t>(hidden_size) * sizeof(float));
-  runner_->project(
-      head_, rows, [&](const Activation& out) { runner_->norm(final_norm_, picked, out, pool); }, logits, stride, pool);
+  return picked;
+}
+
+Result<void> Decoder::load_greedy_head(const Checkpoint& checkpoint, Isa isa, ThreadPool& pool, size_t smallest) {
+  if (head_.bytes() < smallest) return {};
+  const PackedLinear* head = GreedyHead::fits(head_);
+  if (head == nullptr) return {};
+  OCTAVO_ASSIGN(const StoredLinear stored, checkpoint.linear("lm_head"));
+  const auto rows = [&](int64_t begin, int64_t end, std::span<float> values) {
+    return read_stored_rows(checkpoint, stored, begin, end, values);
+  };
+  OCTAVO_ASSIGN(greedy_head_, GreedyHead::make(*head, rows, isa, pool));
+  return {};
 }
 
 }  // namespace octavo

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,20 +44,35 @@ class Decoder {
   void forward(const Batch& batch, std::span<const PagedKvLayer> kv, float* logits, int64_t logits_stride,
                ThreadPool& pool, const HiddenHook& hidden = {});
 
+  // For callers that want the highest logit alone (models/layers/greedy_head.h). Nothing happens where the head's
+  // format does not fit, or the head has fewer bytes than `smallest`: caches hold those.
+  Result<void> load_greedy_head(const Checkpoint& checkpoint, Isa isa, ThreadPool& pool,
+                                size_t smallest = size_t{4} << 20);
+  const GreedyHead* greedy_head() const { return greedy_head_ ? &*greedy_head_ : nullptr; }
+  bool can_find_highest(int64_t rows) const { return greedy_head_ && rows <= GreedyHead::kMostRows; }
+  // best[i]: the id of the highest logit of logit row i, as GreedySearch says; `logits` is memory for it.
+  void forward_highest(const Batch& batch, std::span<const PagedKvLayer> kv, float* logits, int64_t logits_stride,
+                       int64_t limit, std::span<int32_t> best, ThreadPool& pool);
+
   using Layer = DecoderLayer;
   const std::vector<Layer>& layers() const { return layers_; }
   const LinearGroup& head() const { return head_; }
+  // The memory of all packed weights, in the order in which a step reads it.
+  std::vector<std::span<const std::byte>> weight_blocks() const;
   const ProducerKernels& producers() const { return runner_->producers(); }
   size_t scratch_bytes() const { return runner_->scratch_bytes(); }
 
  private:
-  void logits_block(const Batch& batch, float* logits, int64_t stride, ThreadPool& pool);
+  void layers_block(const Batch& batch, std::span<const PagedKvLayer> kv, ThreadPool& pool, const HiddenHook& hidden);
+  // Of the rows whose logits are wanted: [logit_rows, hidden_size].
+  const float* pick_rows(const Batch& batch);
 
   const ModelConfig* config_ = nullptr;
   Embedding embedding_;
   AlignedArray<float> final_norm_;
   std::vector<Layer> layers_;
   LinearGroup head_;
+  std::optional<GreedyHead> greedy_head_;
   LoadReport report_;
 
   // Step memory, reused.

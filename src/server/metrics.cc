@@ -66,8 +66,9 @@ void print_steps(std::string& out, const std::string& labels, const EngineStats&
        [](const StepTotals& t) { return ratio(t.operations, t.seconds) / 1e9; });
   if (!stats.roofline) return;
   each("octavo:roofline_share", "The least time by read bandwidth and arithmetic peak, over the time taken.", "gauge",
-       [](const StepTotals& t) { return ratio(t.bound_seconds, t.seconds); });
-  print_number(out, "octavo:read_gigabytes_per_second", "Read bandwidth measured at start.", "gauge", labels,
+       [](const StepTotals& t) { return ratio(t.bound_seconds, t.bounded_seconds); });
+  print_number(out, "octavo:read_gigabytes_per_second",
+               "Read bandwidth of the weights, measured in the first idle moment.", "gauge", labels,
                stats.roofline->read_gb_s);
 }
 

@@ -143,6 +143,34 @@ TEST(Checkpoint, GgufOfEveryTypeIsUsedWhole) {
   }
 }
 
+// Q8_0 and Q4_0 stay codes and scales; their values are those that the blocks decode to. Others run as BF16.
+TEST(Checkpoint, GgufBlocksOfIntegersStayAsTheyAre) {
+  const std::map<std::string, TensorFormat> types = {{"q8_0", group_format(ElementType::kInt8, 32, ElementType::kF16)},
+                                                     {"q4_0", group_format(ElementType::kInt4, 32, ElementType::kF16)},
+                                                     {"q4_1", plain_format(ElementType::kBf16)},
+                                                     {"bf16", plain_format(ElementType::kBf16)}};
+  for (const auto& [type, format] : types) {
+    SCOPED_TRACE(type);
+    const auto checkpoint = Checkpoint::open(kTestData / "quantized" / ("gguf_" + type) / "model.gguf");
+    ASSERT_TRUE(checkpoint) << checkpoint.error().message();
+    int as_stored = 0;
+    for (const LinearModule& module : checkpoint->config().linear_modules()) {
+      const auto linear = checkpoint->linear(module.name);
+      ASSERT_TRUE(linear) << linear.error().message();
+      const LinearPlan& plan = checkpoint->stored_plan().linear(module.name);
+      EXPECT_EQ(plan.activation, plain_format(ElementType::kBf16));
+      if (!plan.weight.scaled()) continue;  // llama.cpp keeps some tensors wider
+      ++as_stored;
+      EXPECT_EQ(plan.weight, format) << module.name;
+      EXPECT_EQ(linear->format, format) << module.name;
+      std::vector<float> values(static_cast<size_t>(module.rows * module.cols));
+      ASSERT_TRUE(checkpoint->tensors().read_f32(*linear->entry, 0, module.rows, values));
+      EXPECT_EQ(dequantize(linear->view()), values) << module.name;
+    }
+    EXPECT_EQ(as_stored > 0, format.scaled());
+  }
+}
+
 TEST(Checkpoint, Fp32AndFp16CheckpointsLoad) {
   for (const ElementType element : {ElementType::kF32, ElementType::kF16}) {
     EditedModel model("llama_untied_hd64");
@@ -242,7 +270,8 @@ TEST(Checkpoint, KnownExtrasAreReportedWithTheReason) {
 TEST(Checkpoint, ATensorThatNobodyKnowsIsAnErrorWithItsFile) {
   for (const char* name :
        {"model.layers.1.self_attn.q_proj.bias", "model.layers.1.mlp.up_proj.weight_scale", "model.layers.01x.inv_freq",
-        "lm_head.weight_scale.x", "model.layers.1.self_attn.k_norm.weight"}) {
+        "lm_head.weight_scale.x", "model.layers.1.self_attn.k_norm.weight", "model.layers.1.self_attn.sinks",
+        "model.layers.1.self_attn.kv_a_proj_with_mqa.weight"}) {
     EditedModel model("llama_untied_hd64");
     model.tensors[name] = {ElementType::kF32, {1}, std::string(4, '\0')};
     const auto checkpoint = model.open();

@@ -397,13 +397,15 @@ TEST(GgufConfig, Llama3ScalingIsFoundFromItsDivisors) {
 }
 
 TEST(GgufConfig, UnsupportedArchitectureIsNamedWithTheSupportedOnes) {
-  GgufBuilder file;
-  file.string("general.architecture", "gemma2");
-  const auto config = config_of(file);
-  ASSERT_FALSE(config);
-  const std::string message = config.error().message();
-  EXPECT_NE(message.find("gemma2"), std::string::npos) << message;
-  EXPECT_NE(message.find("llama, qwen2, qwen3"), std::string::npos) << message;
+  for (const char* name : {"gemma2", "gpt-oss", "deepseek2"}) {
+    GgufBuilder file;
+    file.string("general.architecture", name);
+    const auto config = config_of(file);
+    ASSERT_FALSE(config);
+    const std::string message = config.error().message();
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+    EXPECT_NE(message.find("llama, qwen2, qwen3"), std::string::npos) << message;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // config.json -> ModelConfig: both spellings, defaults of every class, and refusals that name the key.
 #include "checkpoint/model_config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/file.h"
@@ -43,6 +44,13 @@ TEST(ModelConfig, BothSpellingsOfEveryDenseModelParseToTheSame) {
     EXPECT_EQ(old_spelling, new_spelling);
     EXPECT_EQ(old_spelling.hidden_size % 32, 0);
   }
+}
+
+// Attention sinks, latent attention: what this attention does not compute is not run without it.
+TEST(ModelConfig, OtherKindsOfAttentionAreRefusedByTheirModelType) {
+  for (const char* type : {"gpt_oss", "deepseek_v2", "deepseek_v3"})
+    expect_refused(with("", type),
+                   fmt::format("model type is not supported\n  where:    config.json\n  found:    {}\n", type));
 }
 
 TEST(ModelConfig, WhatIsWrittenParsesBackToTheSame) {

@@ -70,6 +70,12 @@ void expect_same(const Collected& got, const SoloAnswer& solo, const std::string
   EXPECT_EQ(got.finish_reason, solo.finish_reason) << where;
 }
 
+// So that it finds the highest logits by a copy of its head, however small that is.
+void add_greedy_head(Model& model) {
+  ASSERT_TRUE(model.decoder().load_greedy_head(model.checkpoint(), model.isa(), model.pool(), 0));
+  ASSERT_NE(model.decoder().greedy_head(), nullptr);
+}
+
 struct Format {
   const char* model;
   const char* scheme;
@@ -93,6 +99,7 @@ TEST_P(SameTokens, UnderAnySchedule) {
   for (const int threads : {1, 2, 3}) {
     const std::unique_ptr<Model> model = load_test_model(folder.path(), GetParam().scheme, threads, std::nullopt, kv);
     if (solo.empty()) solo = solo_answers(*model, requests);
+    if (threads == 2) add_greedy_head(*model);
     const ServingOptions schedules[] = {
         {.kv_cache_tokens = 8192, .max_num_batched_tokens = 512, .max_num_seqs = 32},
         {.kv_cache_tokens = 8192, .max_num_batched_tokens = 37, .max_num_seqs = 32},
@@ -135,6 +142,40 @@ INSTANTIATE_TEST_SUITE_P(Formats, SameTokens,
                            for (const char c : std::string(instance.param.kv)) text += std::isalnum(c) ? c : '_';
                            return text;
                          });
+
+// Greedy answers with and without the greedy head, alone and three at a time, beside what asks for all logits.
+TEST(SameTokensGreedyHead, AreThoseOfAllLogits) {
+  for (const char* name : {"llama_tied", "qwen3_qk_norm"}) {
+    const TinyModelFolder folder(name);
+    Random random(12);
+    auto requests = random_requests(random, 24, 60, 60);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      GenerationRequest& r = requests[i];
+      const auto seed = r.sampling.seed;
+      r.sampling = {.seed = seed};
+      if (i % 6 == 1) r.min_tokens = std::min<int64_t>(5, r.max_tokens);
+      if (i % 6 == 3) r.sampling.temperature = 0.8f;
+      if (i % 6 == 4) r.sampling.temperature = 0.8f, r.sampling.top_k = 1;
+      if (i % 6 == 5) r.sampling.logit_bias = {{7, 3.0f}};
+    }
+    const auto solo = solo_answers(*load_test_model(folder.path(), "fp8", 2), requests);
+    const std::unique_ptr<Model> model = load_test_model(folder.path(), "fp8", 2);
+    add_greedy_head(*model);
+    const auto with_head = solo_answers(*model, requests);
+    ServingEngine engine(*model, {.kv_cache_tokens = 4096, .max_num_batched_tokens = 64, .max_num_seqs = 3});
+    ServingClient client(engine);
+    std::vector<RequestId> ids;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      GenerationRequest request = requests[i];
+      if (i % 6 == 2) request.num_logprobs = 2;
+      ids.push_back(client.start(request));
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(with_head[i].tokens, solo[i].tokens) << i;
+      expect_same(client.wait(ids[i]), solo[i], fmt::format("{}, request {}", name, i));
+    }
+  }
+}
 
 // Logprobs are the same bits too, alone and in company.
 TEST(SameTokensLogprobs, AloneAndInCompany) {

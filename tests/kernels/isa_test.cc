@@ -82,11 +82,23 @@ TEST(Isa, TheBestLevelIsTheFastestThatIsThere) {
 
 TEST(Roofline, HasAFigureForEachInstructionThatIsThere) {
   ThreadPool pool(1);
-  const Roofline roofline = measure_roofline_once(pool, size_t{64} << 20);
-  EXPECT_GT(roofline.read_gb_s, 0.1);
-  EXPECT_GT(roofline.fma_gflops, 1);
-  EXPECT_EQ(roofline.bf16_dot_gflops > 0, isa_available(Isa::kAvx512Bf16));
-  EXPECT_EQ(roofline.int8_gops > 0, isa_available(Isa::kAvx512));
+  const AlignedBytes memory[] = {AlignedBytes(size_t{16} << 20), AlignedBytes(100)};
+  const std::span<const std::byte> blocks[] = {{memory[0].data(), memory[0].size()}, {memory[1].data(), 100}};
+  const auto roofline = measure_roofline(pool, blocks, [] { return false; });
+  ASSERT_TRUE(roofline.has_value());
+  EXPECT_GT(roofline->read_gb_s, 0.1);
+  EXPECT_GT(roofline->fma_gflops, 1);
+  EXPECT_EQ(roofline->bf16_dot_gflops > 0, isa_available(Isa::kAvx512Bf16));
+  EXPECT_EQ(roofline->int8_gops > 0, isa_available(Isa::kAvx512));
+}
+
+TEST(Roofline, EndsWhenItIsInterrupted) {
+  ThreadPool pool(1);
+  const AlignedBytes memory(4096);
+  const std::span<const std::byte> block(memory.data(), memory.size());
+  int pauses = 0;
+  EXPECT_FALSE(measure_roofline(pool, {&block, 1}, [&] { return ++pauses == 3; }).has_value());
+  EXPECT_EQ(pauses, 3);
 }
 
 TEST(ChooseLinear, TakesTheHighestRowThatAccepts) {

@@ -68,6 +68,16 @@ TEST_P(LinearFma, EveryProductOfTwoE4m3Codes) {
   }
 }
 
+TEST_P(LinearFma, EveryInt8CodeTimesAFloat) {
+  if (!available()) return;
+  for (const int64_t m : {1, 2, 40}) {
+    // K = 5: every code in every byte of a word, and a tail.
+    LinearProblem problem = make_problem(row_format(ElementType::kInt8), plain_format(kBf16), m, {256}, 5, 2);
+    for (int i = 0; i < 256 * 5; ++i) problem.slabs[0].codes.data()[i] = std::byte(i / 5 + i % 5);
+    expect_reference(problem);
+  }
+}
+
 TEST_P(LinearFma, EveryPairOfFormats) {
   if (!available()) return;
   uint64_t seed = 100;

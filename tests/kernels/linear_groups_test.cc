@@ -129,7 +129,11 @@ std::vector<TensorFormat> fast_weights() {
           group_format(kE2m1, 32, kE8m0),
           group_format(kE2m1, 16, kE4m3),
           group_format(kE4m3, 32, kE8m0),
-          group_format(kE4m3, 64, ElementType::kF32)};
+          group_format(kE4m3, 64, ElementType::kF32),
+          row_format(kInt8),
+          group_format(kInt8, 32, kF16),
+          group_format(kInt8, 128, kBf16),
+          block_format(kInt8, 128, 128)};
 }
 
 std::vector<TensorFormat> fast_activations() {
@@ -170,8 +174,9 @@ TEST_P(LinearGroupRows, TailsOfRowsAndColumns) {
   for (const int64_t n : {1, 15, 33, 130})
     for (const int64_t k : {1, 2, 3, 7, 8, 9, 15, 17, 31, 47, 129, 515})
       for (const int64_t m : {1, 3, 9, 26})
-        for (const TensorFormat& weight : {group_format(kInt4, 32, kF16), group_format(kInt4, 128, kF16, true),
-                                           group_format(kE2m1, 16, kE4m3), row_format(kInt4)})
+        for (const TensorFormat& weight :
+             {group_format(kInt4, 32, kF16), group_format(kInt4, 128, kF16, true), group_format(kE2m1, 16, kE4m3),
+              row_format(kInt4), row_format(kInt8), group_format(kInt8, 32, kF16)})
           expect_reference(make_problem(weight, plain_format(kBf16), m, {n}, k, ++seed));
 }
 
@@ -200,6 +205,27 @@ TEST_P(LinearGroupRows, EveryCodeAndZeroPoint) {
       }
 }
 
+// K = 1 likewise: every INT8 code in every byte of a word.
+TEST_P(LinearGroupRows, EveryInt8Code) {
+  if (!isa_available(row().isa)) return;
+  for (const TensorFormat& weight : {row_format(kInt8), group_format(kInt8, 32, kF16)})
+    for (const int64_t m : {1, 40})
+      for (const int64_t column : {0, 1, 2, 3, 4, 31}) {
+        LinearProblem problem = make_problem(weight, plain_format(kBf16), m, {256}, 32, 3);
+        Matrix& w = problem.slabs[0];
+        std::memset(problem.input.codes.data(), 0, problem.input.codes.size());
+        for (int64_t r = 0; r < m; ++r)
+          store_element(kBf16, problem.input.codes.data(), static_cast<size_t>(r * 32 + column), 1.0f);
+        for (int n = 0; n < 256; ++n) {
+          w.scales[static_cast<size_t>(n)] = 0.25f;
+          w.codes.data()[n * 32 + column] = static_cast<std::byte>(n);
+        }
+        const std::vector<float> y = outputs(row(), problem);
+        for (size_t i = 0; i < y.size(); ++i)
+          ASSERT_EQ(y[i], 0.25f * static_cast<float>(static_cast<int8_t>(i % 256))) << i << " column " << column;
+      }
+}
+
 TEST_P(LinearGroupRows, EveryNarrowScale) {
   if (!isa_available(row().isa)) return;
   for (const int64_t m : {1, 30}) {
@@ -225,7 +251,8 @@ TEST_P(LinearGroupRows, NanScalesAndCodes) {
       if (!weight.grouped()) continue;
       LinearProblem problem = make_problem(weight, plain_format(kBf16), m, {70}, 256, 12);
       Matrix& w = problem.slabs[0];
-      w.scales[static_cast<size_t>(w.format.scale_cols(256) * 3 + 1)] = bits_float(0x7FC00000u);
+      const int64_t group = w.format.scale_cols(256) * (w.format.block_rows == 1 ? 3 : 0) + 1;
+      w.scales[static_cast<size_t>(group)] = bits_float(0x7FC00000u);
       if (weight.element == kE4m3) w.codes.data()[256 * 66 + 255] = std::byte{0xFF};
       store_element(kBf16, problem.input.codes.data(), static_cast<size_t>(256 * (m - 1) + 17),
                     bits_float(0x7FC00000u));
@@ -250,6 +277,31 @@ TEST_P(LinearGroupRows, AnyChunkingAndThreadCountGivesTheSameBits) {
   for (const TensorFormat& weight : fast_weights())
     for (const TensorFormat& activation : {plain_format(kBf16), group_format(kE4m3, 32, kE8m0)})
       expect_same_in_chunks(row(), make_problem(weight, activation, 100, {96}, 701, 15));
+}
+
+TEST_P(LinearGroupRows, APartOfThePanelsIsThatPartOfTheOutputs) {
+  if (!isa_available(row().isa)) return;
+  const std::vector<int32_t> panels = {0, 2, 3, 6};
+  for (const TensorFormat& weight : {plain_format(kBf16), row_format(kInt8), group_format(kInt4, 32, kF16)})
+    for (const int64_t m : {1, 4, 40}) {
+      const LinearProblem problem = make_problem(weight, plain_format(kBf16), m, {205}, 300, 31);
+      const std::vector<float> whole = outputs(row(), problem);
+      const PackedLinear packed = testing::pack(row(), problem);
+      ThreadPool pool(3);
+      Scratch scratch;
+      ActivationBuffer buffer;
+      std::vector<float> y(static_cast<size_t>(m * 205), -1.0f);
+      row().run({.weight = &packed,
+                 .input = testing::to_activation(problem.input, 0, m, buffer),
+                 .output = y.data(),
+                 .output_stride = 205,
+                 .panels = panels},
+                pool, scratch);
+      for (int64_t i = 0; i < m * 205; ++i) {
+        const bool wanted = std::binary_search(panels.begin(), panels.end(), static_cast<int32_t>(i % 205 / 32));
+        ASSERT_EQ(y[static_cast<size_t>(i)], wanted ? whole[static_cast<size_t>(i)] : -1.0f) << i;
+      }
+    }
 }
 
 TEST_P(LinearGroupRows, RefusesWhatItCannotDo) {

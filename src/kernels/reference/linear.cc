@@ -1,6 +1,7 @@
 // The reference linear layer: any format, one output at a time, in the order that kernels/linear.h states.
 #include "kernels/linear.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -107,9 +108,13 @@ void run(const LinearCall& call, ThreadPool& pool, Scratch& scratch) {
   for (int64_t m = 0; m < input.rows; ++m)
     for (int64_t k = 0; k < cols; ++k)
       x[m * cols + k] = load_element(input.format.element, input.row(m), static_cast<size_t>(k));
+  const auto wanted = [&](int64_t n) {
+    return call.panels.empty() || std::binary_search(call.panels.begin(), call.panels.end(), n / 32);
+  };
   pool.parallel_for(packed.key.rows, 32, [&](int64_t begin, int64_t end, int) {
     for (int64_t m = 0; m < input.rows; ++m)
       for (int64_t n = begin; n < end; ++n) {
+        if (!wanted(n)) continue;
         float& out = call.output[m * call.output_stride + n];
         float y = dot(packed, n, input, m, x + m * cols);
         if (!packed.bias.empty()) y = y + packed.bias[static_cast<size_t>(n)];

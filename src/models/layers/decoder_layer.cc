@@ -260,4 +260,10 @@ void LayerRunner::project(const LinearGroup& group, int64_t rows, Produce produc
   group.run(rows, produce, output, stride, false, activation_, pool, *scratch_);
 }
 
+void LayerRunner::find_highest(GreedyHead& head, GreedySearch search, Produce produce, ThreadPool& pool) {
+  search.input = activation_.resize(plain_format(ElementType::kBf16), std::ssize(search.best), config_->hidden_size);
+  produce(search.input);
+  head.find(search, pool, *scratch_);
+}
+
 }  // namespace octavo

@@ -13,6 +13,7 @@
 #include "formats/paged_kv.h"
 #include "kernels/attention.h"
 #include "kernels/producers.h"
+#include "models/layers/greedy_head.h"
 #include "models/layers/linear_group.h"
 #include "models/rope_cache.h"
 #include "precision/plan.h"
@@ -105,6 +106,8 @@ class LayerRunner {
   // output = group(input), output [rows, stride]: the head
   void project(const LinearGroup& group, int64_t rows, Produce produce, float* output, int64_t stride,
                ThreadPool& pool);
+  // The head's highest logits; search.input is what `produce` gives.
+  void find_highest(GreedyHead& head, GreedySearch search, Produce produce, ThreadPool& pool);
 
   // [rows, q | k | v] with q and k rotated, after project_qkv
   const float* qkv_rows() const { return wide_.data(); }

@@ -14,15 +14,6 @@ constexpr int64_t kSlabRows = 128;
 
 constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
 
-// Rows [begin, end) as FP32 values, scales applied.
-Result<void> read_values(const Checkpoint& checkpoint, const StoredLinear& stored, int64_t begin, int64_t end,
-                         std::span<float> values) {
-  if (!stored.in_place()) return checkpoint.tensors().read_f32(*stored.entry, begin, end, values);
-  const MatrixView matrix = stored.view();
-  for (int64_t r = begin; r < end; ++r) dequantize_row(matrix, r, values.data() + (r - begin) * stored.cols);
-  return {};
-}
-
 Error not_finite(const StoredLinear& stored, int64_t row, int64_t col) {
   return {.what = "a weight that is to be quantized is NaN or infinite",
           .where = fmt::format("{}, tensor {}, row {}, column {}", stored.entry->file.string(), stored.entry->name, row,
@@ -38,7 +29,7 @@ Result<RowsView> source_rows(const Checkpoint& checkpoint, const StoredLinear& s
       (element == ElementType::kBf16 || element == ElementType::kF16 || element == ElementType::kF32))
     return RowsView{element, stored.view().slab(begin, end).codes, end - begin, stored.cols};
   buffer.resize(static_cast<size_t>((end - begin) * stored.cols));
-  OCTAVO_TRY(read_values(checkpoint, stored, begin, end, buffer));
+  OCTAVO_TRY(read_stored_rows(checkpoint, stored, begin, end, buffer));
   return RowsView{ElementType::kF32, reinterpret_cast<const std::byte*>(buffer.data()), end - begin, stored.cols};
 }
 
@@ -111,6 +102,14 @@ Result<RoundingError> convert_slab(const Checkpoint& checkpoint, const StoredLin
 }
 
 }  // namespace
+
+Result<void> read_stored_rows(const Checkpoint& checkpoint, const StoredLinear& stored, int64_t begin, int64_t end,
+                              std::span<float> values) {
+  if (!stored.in_place()) return checkpoint.tensors().read_f32(*stored.entry, begin, end, values);
+  const MatrixView matrix = stored.view();
+  for (int64_t r = begin; r < end; ++r) dequantize_row(matrix, r, values.data() + (r - begin) * stored.cols);
+  return {};
+}
 
 Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed, int64_t row,
                            ThreadPool& pool) {

@@ -14,4 +14,8 @@ namespace octavo {
 Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& stored, PackedLinear& packed, int64_t row,
                            ThreadPool& pool);
 
+// Rows [begin, end) of a stored weight as FP32 values, scales applied: [end - begin, cols].
+Result<void> read_stored_rows(const Checkpoint& checkpoint, const StoredLinear& stored, int64_t begin, int64_t end,
+                              std::span<float> values);
+
 }  // namespace octavo

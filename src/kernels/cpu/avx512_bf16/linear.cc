@@ -49,6 +49,24 @@ struct Bf16Weights {
   __attribute__((always_inline)) I pair(const Line& line, const Group&, int, int v) const { return line.words[v]; }
 };
 
+// Eight bits: a word for each row, column j in byte j. Integers up to 128 are BF16 numbers.
+struct Int8Weights {
+  static constexpr int kPairs = 2, kLineBytes = 128;
+  using Group = NoGroup;
+  __attribute__((always_inline)) explicit Int8Weights(const LinearTask&) {}
+  __attribute__((always_inline)) Group group(const LinearTask&, const std::byte*) const { return {}; }
+  __attribute__((always_inline)) Line line(const std::byte* p) const {
+    return {{{_mm512_load_si512(p)}, {_mm512_load_si512(p + 64)}}};
+  }
+  __attribute__((always_inline)) I pair(const Line& line, const Group&, int j, int v) const {
+    const I even = shift_right_signed<24>(shift_left(line.words[v], 24 - 16 * j));
+    const I odd =
+        j == 1 ? shift_right_signed<24>(line.words[v]) : shift_right_signed<24>(shift_left<16>(line.words[v]));
+    return shift_right<16>(as_bits(to_float(even))) |
+           (as_bits(to_float(odd)) & splat_int(static_cast<int>(0xFFFF0000)));
+  }
+};
+
 // Four bits: a word of 32 bits for each row, whose halves hold the columns of one parity, pair after pair. Shifted to
 // the pair, both halves are indices into a table: vpermw heeds their low five bits. Without zero points the table's
 // halves are equal, and the fifth bit does not matter.
@@ -289,10 +307,12 @@ const LinearOps kLinearOps{
     .step = StepKind::kBf16,
     .direct_rows = kDirectRows,
     .chunk_rows = kChunkRows,
-    .direct = {nullptr, direct<Bf16Weights>, direct<E4m3Weights>, nullptr, direct<NibbleWeights<false>>,
+    .direct = {nullptr, direct<Bf16Weights>, direct<E4m3Weights>, direct<Int8Weights>, direct<NibbleWeights<false>>,
                direct<NibbleWeights<true>>},
-    .block = {nullptr, block<Bf16Weights>, block<E4m3Weights>, nullptr, block<Bf16Weights>, block<Bf16Weights>},
-    .block_col_bytes = {0, 64, 32, 0, 64, 64},
-    .decode = {nullptr, nullptr, nullptr, nullptr, decode<NibbleWeights<false>>, decode<NibbleWeights<true>>},
+    .block = {nullptr, block<Bf16Weights>, block<E4m3Weights>, block<Bf16Weights>, block<Bf16Weights>,
+              block<Bf16Weights>},
+    .block_col_bytes = {0, 64, 32, 64, 64, 64},
+    .decode = {nullptr, nullptr, nullptr, decode<Int8Weights>, decode<NibbleWeights<false>>,
+               decode<NibbleWeights<true>>},
 };
 }  // namespace octavo::avx512_bf16

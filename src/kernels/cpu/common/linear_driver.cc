@@ -81,6 +81,8 @@ class Run {
   LinearTask task(int64_t row, int64_t rows, int64_t panel, int64_t panels) const;
   void direct_part(const std::byte* x, int64_t x_stride, Range panels) const;
   Range rows_of_chunk(int64_t chunk) const { return part(rows_, chunk, chunks_); }
+  // The i-th panel that is wanted.
+  int64_t panel_at(int64_t i) const { return call_.panels.empty() ? i : call_.panels[static_cast<size_t>(i)]; }
   // A block of columns of one panel.
   struct Place {
     int64_t panel, col0;
@@ -96,7 +98,7 @@ class Run {
   Scratch& scratch_;
   const PackedLinear& packed_;
   const int kind_;
-  const int64_t rows_, cols_, panels_;
+  const int64_t rows_, cols_, panels_;  // panels that are wanted
   const size_t panel_bytes_;
   int64_t line_col_bytes_ = 0;  // bytes of a panel per column
   int64_t group_cols_ = 0;      // of a chain; 0: one chain
@@ -119,7 +121,7 @@ Run::Run(const LinearOps& ops, const LinearCall& call, ThreadPool& pool, Scratch
       kind_(static_cast<int>(weight_kind(packed_.key.weight))),
       rows_(call.input.rows),
       cols_(packed_.key.cols),
-      panels_(num_panels(packed_.key.rows)),
+      panels_(call.panels.empty() ? num_panels(packed_.key.rows) : std::ssize(call.panels)),
       panel_bytes_(panel_bytes(static_cast<WeightKind>(kind_), cols_)) {
   OCTAVO_CHECK(call.input.format == packed_.key.activation && call.input.cols == cols_, "{} of {} columns for {} of {}",
                call.input.format.describe(), call.input.cols, packed_.key.activation.describe(), cols_);
@@ -197,15 +199,15 @@ LinearTask Run::task(int64_t row, int64_t rows, int64_t panel, int64_t panels) c
 
 void Run::direct_part(const std::byte* x, int64_t x_stride, Range panels) const {
   // Several chunks of rows: panel by panel, so that a panel is still in the cache for the next chunk.
-  const int64_t at_once = chunks_ == 1 ? panels.end - panels.begin : 1;
+  const int64_t at_once = chunks_ == 1 && call_.panels.empty() ? panels.end - panels.begin : 1;
   for (int64_t panel = panels.begin; panel < panels.end; panel += at_once)
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
       const Range rows = rows_of_chunk(chunk);
-      LinearTask one = task(rows.begin, rows.end - rows.begin, panel, at_once);
+      LinearTask one = task(rows.begin, rows.end - rows.begin, panel_at(panel), at_once);
       one.x = x + rows.begin * x_stride;
       one.x_stride = x_stride;
       ops_.direct[kind_](one);
-      add_outliers(call_, rows.begin, rows.end - rows.begin, panel, at_once);
+      add_outliers(call_, rows.begin, rows.end - rows.begin, panel_at(panel), at_once);
     }
 }
 
@@ -285,12 +287,12 @@ void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
   auto* scales = reinterpret_cast<float*>(memory + tile_bytes(block_cols_));
   std::byte* sums = memory + tile_bytes(block_cols_) + scale_bytes();
   const auto lines = [&](Place at) {
-    return packed_.panels.data() + static_cast<size_t>(panels.begin + at.panel) * panel_bytes_ +
+    return packed_.panels.data() + static_cast<size_t>(panel_at(panels.begin + at.panel)) * panel_bytes_ +
            at.col0 * line_col_bytes_;
   };
   for (int64_t i = 0; i < num_places; ++i) {
     const Place at = place(i, num_panels, together);
-    LinearTask one = task(row0, rows, panels.begin + at.panel, 1);
+    LinearTask one = task(row0, rows, panel_at(panels.begin + at.panel), 1);
     one.cols = std::min(block_cols_, cols_ - at.col0);
     one.first = at.col0 == 0;
     one.last = at.col0 + one.cols == cols_;
@@ -304,7 +306,7 @@ void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
       one.panels = memory;
     }
     if (one.groups != nullptr) one = with_wide_scales(one, scales);
-    block_rows(chunks, one, panels.begin + at.panel, at.col0, sums + at.panel % together * sums_per_panel);
+    block_rows(chunks, one, panel_at(panels.begin + at.panel), at.col0, sums + at.panel % together * sums_per_panel);
   }
 }
 

@@ -72,6 +72,22 @@ struct F32Weights {
   }
 };
 
+struct Int8Weights {
+  static constexpr int kLineCols = 4, kLineBytes = 128;
+  static constexpr bool kAhead = false;
+  using Line = PairLine;  // a word for each row, column j in byte j
+  using Group = NoGroup;
+  __attribute__((always_inline)) explicit Int8Weights(const LinearTask&) {}
+  __attribute__((always_inline)) Group group(const LinearTask&, const std::byte*) const { return {}; }
+  __attribute__((always_inline)) Line line(const std::byte* p) const {
+    const auto* words = reinterpret_cast<const float*>(p);
+    return {{as_bits(load(words)), as_bits(load(words + 16))}};
+  }
+  __attribute__((always_inline)) F column(const Line& line, const Group&, int j, int v) const {
+    return to_float(shift_right_signed<24>(shift_left(line.pairs[v], 24 - 8 * j)));
+  }
+};
+
 // Four bits: a word of 32 bits for each row, column j at bit 16 (j % 2) + 4 (j / 2). kOffset: less zero points; the
 // table holds index - 16.
 template <bool kOffset>
@@ -300,11 +316,11 @@ constexpr LinearOps kFmaOps{
     .step = StepKind::kFloat,
     .direct_rows = kFmaDirectLimit,
     .chunk_rows = kFmaBlockRows,
-    .direct = {direct<F32Weights>, direct<Bf16Weights>, direct<E4m3Weights>, nullptr, direct<NibbleWeights<false>>,
-               direct<NibbleWeights<true>>},
-    .block = {block<>, block<>, block<>, nullptr, block<>, block<>},
-    .block_col_bytes = {128, 128, 128, 0, 128, 128},
-    .decode = {nullptr, decode<Bf16Weights>, decode<E4m3Weights>, nullptr, decode<NibbleWeights<false>>,
+    .direct = {direct<F32Weights>, direct<Bf16Weights>, direct<E4m3Weights>, direct<Int8Weights>,
+               direct<NibbleWeights<false>>, direct<NibbleWeights<true>>},
+    .block = {block<>, block<>, block<>, block<>, block<>, block<>},
+    .block_col_bytes = {128, 128, 128, 128, 128, 128},
+    .decode = {nullptr, decode<Bf16Weights>, decode<E4m3Weights>, decode<Int8Weights>, decode<NibbleWeights<false>>,
                decode<NibbleWeights<true>>},
 };
 

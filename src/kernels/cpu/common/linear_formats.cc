@@ -45,10 +45,10 @@ std::string refuse_groups(const LinearKey& key) {
   return {};
 }
 
-constexpr std::initializer_list<ElementType> kFmaWeights = {ElementType::kF32, ElementType::kBf16, ElementType::kE4m3,
-                                                            ElementType::kInt4, ElementType::kE2m1},
-                                             kDotWeights = {ElementType::kBf16, ElementType::kE4m3, ElementType::kInt4,
-                                                            ElementType::kE2m1};
+constexpr std::initializer_list<ElementType> kFmaWeights = {ElementType::kF32,  ElementType::kBf16, ElementType::kE4m3,
+                                                            ElementType::kInt8, ElementType::kInt4, ElementType::kE2m1},
+                                             kDotWeights = {ElementType::kBf16, ElementType::kE4m3, ElementType::kInt8,
+                                                            ElementType::kInt4, ElementType::kE2m1};
 
 }  // namespace
 

@@ -37,7 +37,7 @@ inline const float* row_scales(const PackedLinear& packed) {
 void pack_groups(PackedLinear& packed, int64_t row0, const MatrixView& slab, int64_t row);
 
 // `accepts` of the rows.
-std::string accepts_fma(const LinearKey& key);       // F32, BF16, E4M3 on both sides; INT4 and E2M1 weights
+std::string accepts_fma(const LinearKey& key);       // F32, BF16, E4M3 on both sides; INT8, INT4, E2M1 weights
 std::string accepts_bf16_dot(const LinearKey& key);  // the same without F32
 std::string accepts_int8(const LinearKey& key);      // INT8 on both sides
 // `allocate` and `pack` of all rows.

@@ -155,6 +155,14 @@ OCTAVO_INLINE I shift_right(I x) {
   return {_mm256_srli_epi32(x.lo, kBits), _mm256_srli_epi32(x.hi, kBits)};
 }
 
+template <int kBits>
+OCTAVO_INLINE I shift_right_signed(I x) {
+  return {_mm256_srai_epi32(x.lo, kBits), _mm256_srai_epi32(x.hi, kBits)};
+}
+
+OCTAVO_INLINE I shift_left(I x, int bits) {
+  return {_mm256_slli_epi32(x.lo, bits), _mm256_slli_epi32(x.hi, bits)};
+}
 OCTAVO_INLINE I shift_right(I x, int bits) {
   return {_mm256_srli_epi32(x.lo, bits), _mm256_srli_epi32(x.hi, bits)};
 }

@@ -128,6 +128,14 @@ OCTAVO_INLINE I shift_right(I x) {
   return {_mm512_srli_epi32(x.v, kBits)};
 }
 
+template <int kBits>
+OCTAVO_INLINE I shift_right_signed(I x) {
+  return {_mm512_srai_epi32(x.v, kBits)};
+}
+
+OCTAVO_INLINE I shift_left(I x, int bits) {
+  return {_mm512_slli_epi32(x.v, static_cast<unsigned>(bits))};
+}
 OCTAVO_INLINE I shift_right(I x, int bits) {
   return {_mm512_srli_epi32(x.v, static_cast<unsigned>(bits))};
 }
