@@ -49,21 +49,55 @@ struct Bf16Weights {
   __attribute__((always_inline)) I pair(const Line& line, const Group&, int, int v) const { return line.words[v]; }
 };
 
-// Eight bits: a word for each row, column j in byte j. Integers up to 128 are BF16 numbers.
+// The upper 16 bits of the FP32 value of a magnitude, which hold all of it.
+struct Int8Tables {
+  alignas(64) uint8_t high[128];
+  alignas(64) uint8_t low[128];
+};
+constexpr Int8Tables kInt8Tables = [] {
+  Int8Tables out{};
+  for (uint32_t i = 0; i < 128; ++i) {
+    out.high[i] = static_cast<uint8_t>(float_bits(static_cast<float>(i)) >> 24);
+    out.low[i] = static_cast<uint8_t>(float_bits(static_cast<float>(i)) >> 16);
+  }
+  return out;
+}();
+
+// INT8: a word for each row, column j in byte j. Two look-ups by magnitude, then the sign; -128 looks up the high byte
+// of 0 and gets its own.
 struct Int8Weights {
   static constexpr int kPairs = 2, kLineBytes = 128;
   using Group = NoGroup;
-  __attribute__((always_inline)) explicit Int8Weights(const LinearTask&) {}
-  __attribute__((always_inline)) Group group(const LinearTask&, const std::byte*) const { return {}; }
-  __attribute__((always_inline)) Line line(const std::byte* p) const {
-    return {{{_mm512_load_si512(p)}, {_mm512_load_si512(p + 64)}}};
+  struct Pairs {
+    I pairs[2][2];
+  };
+  __m512i high0 = _mm512_load_si512(kInt8Tables.high), high1 = _mm512_load_si512(kInt8Tables.high + 64);
+  __m512i low0 = _mm512_load_si512(kInt8Tables.low), low1 = _mm512_load_si512(kInt8Tables.low + 64);
+  __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80)), high128 = _mm512_set1_epi8(static_cast<char>(0xC3));
+  __m512i first, second;  // of low and high bytes: columns 0 and 1 of each word, columns 2 and 3
+  __attribute__((always_inline)) explicit Int8Weights(const LinearTask&) {
+    const __m512i bytes = _mm512_set_epi32(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
+    const __m512i spread = _mm512_mullo_epi32(bytes, _mm512_set1_epi32(0x01010101));
+    first = _mm512_add_epi8(spread, _mm512_set1_epi32(0x41014000));
+    second = _mm512_add_epi8(spread, _mm512_set1_epi32(0x43034202));
   }
-  __attribute__((always_inline)) I pair(const Line& line, const Group&, int j, int v) const {
-    const I even = shift_right_signed<24>(shift_left(line.words[v], 24 - 16 * j));
-    const I odd =
-        j == 1 ? shift_right_signed<24>(line.words[v]) : shift_right_signed<24>(shift_left<16>(line.words[v]));
-    return shift_right<16>(as_bits(to_float(even))) |
-           (as_bits(to_float(odd)) & splat_int(static_cast<int>(0xFFFF0000)));
+  __attribute__((always_inline)) Group group(const LinearTask&, const std::byte*) const { return {}; }
+  __attribute__((always_inline)) Pairs line(const std::byte* p) const {
+    Pairs out;
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const __m512i codes = _mm512_load_si512(p + 64 * v), size = _mm512_abs_epi8(codes);
+      __m512i high = _mm512_permutex2var_epi8(high0, size, high1);
+      const __m512i low = _mm512_permutex2var_epi8(low0, size, low1);
+      high = _mm512_ternarylogic_epi32(high, codes, sign, 0xF8);  // high | (codes & sign)
+      high = _mm512_mask_mov_epi8(high, _mm512_movepi8_mask(size), high128);
+      out.pairs[0][v] = {_mm512_permutex2var_epi8(low, first, high)};
+      out.pairs[1][v] = {_mm512_permutex2var_epi8(low, second, high)};
+    }
+    return out;
+  }
+  __attribute__((always_inline)) I pair(const Pairs& line, const Group&, int j, int v) const {
+    return line.pairs[j][v];
   }
 };
 
@@ -110,7 +144,7 @@ OCTAVO_INLINE F dot(F sum, I x, I w) {
 template <class W, int kRows>
 OCTAVO_INLINE void add_line(const W& weights, const typename W::Group& group, const std::byte* at, const int* x,
                             int64_t x_row, int64_t x_pair, int64_t count, F (&acc)[kRows][2]) {
-  const Line line = weights.line(at);
+  const auto line = weights.line(at);
 #pragma GCC unroll 4
   for (int j = 0; j < W::kPairs; ++j) {
     if (j >= count) return;
@@ -289,7 +323,7 @@ void decode(const LinearTask& task, void* tile) {
     const int64_t end = k + task.group_cols < task.cols ? k + task.group_cols : task.cols;
     for (int64_t i = k; i < end; i += 2 * W::kPairs, lines += W::kLineBytes) {
       prefetch<W::kLineBytes, _MM_HINT_T1>(lines + kFetchBytes);
-      const Line line = weights.line(lines);
+      const auto line = weights.line(lines);
 #pragma GCC unroll 4
       for (int j = 0; j < W::kPairs; ++j, to += 128)
 #pragma GCC unroll 2
