@@ -5,9 +5,9 @@
 
 #include "evaluate/answer_prompts.h"
 #include "evaluate/item_log.h"
+#include "evaluate/model_facts.h"
 #include "evaluate/tasks/fields.h"
 #include "evaluate/tasks/task.h"
-#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -106,7 +106,7 @@ Result<std::vector<Json>> write_answers(Model& model, const std::vector<AnswerPr
   std::vector<Json> lines(prompts.size() + 1);
   lines[0] = {{"octavo", "answers"},           {"prompts", prompts_hash(prompts)},
               {"max_tokens", max_tokens},      {"model", model.checkpoint().path().string()},
-              {"scheme", model.plan().scheme}, {"kv", model.plan().kv.empty() ? "" : kv_name(model.plan().kv[0])},
+              {"scheme", model.plan().scheme}, {"kv", kv_cache_name(model.plan())},
               {"isa", isa_name(model.isa())}};
   int64_t done = 0;
   OCTAVO_TRY(answer_prompts(model, std::move(requests), [&](size_t i, const GeneratedAnswer& answer) -> Result<void> {
