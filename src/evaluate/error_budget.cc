@@ -69,7 +69,7 @@ std::string describe(const PrecisionPlan& base, const PrecisionPlan& plan, const
   return text;
 }
 
-// Scales that lie beside the candidate's own weights cannot be laid over the base's.
+// Scales that lie beside the candidate's own weights cannot be laid over those of another folder.
 bool needs_candidate_scales(const PrecisionPlan& plan, const Part& part) {
   const auto stored = [](const TensorFormat& format) {
     return format.scaled() && format.scale_time == ScaleTime::kStored;
@@ -87,12 +87,11 @@ struct Plans {
 };
 
 Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
-  OCTAVO_ASSIGN(const Checkpoint base_checkpoint, Checkpoint::open(base.path));
-  OCTAVO_ASSIGN(const Checkpoint candidate_checkpoint, Checkpoint::open(candidate.path));
-  Plans plans;
-  OCTAVO_ASSIGN(plans.base, resolve_plan(base_checkpoint, base.options.plan));
-  OCTAVO_ASSIGN(plans.candidate, resolve_plan(candidate_checkpoint, candidate.options.plan));
-  plans.modules = base_checkpoint.config().linear_modules();
+  OCTAVO_ASSIGN(PlannedCheckpoint of_base, open_planned(base.path, base.options));
+  OCTAVO_ASSIGN(PlannedCheckpoint of_candidate, open_planned(candidate.path, candidate.options));
+  Plans plans{.base = std::move(of_base.plan),
+              .candidate = std::move(of_candidate.plan),
+              .modules = of_base.checkpoint.config().linear_modules()};
   const bool same_modules =
       std::equal(plans.base.linears.begin(), plans.base.linears.end(), plans.candidate.linears.begin(),
                  plans.candidate.linears.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
@@ -105,12 +104,19 @@ Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
 
 using PartProgress = std::function<void(std::string_view, int64_t, int64_t)>;
 
-Result<CompareResult> compare_specs(Model& base, const ModelSpec& spec, std::string_view part, std::string_view text,
-                                    const PerplexityOptions& options, const PartProgress& progress) {
+// A comparison that fails (logits that are not finite) is the row's: the others are still measured. Error: a model that
+// does not load.
+Result<void> compare_specs(Model& base, const ModelSpec& spec, std::string_view text, const PerplexityOptions& options,
+                           const PartProgress& progress, BudgetRow& row) {
   OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(spec.path, spec.options));
-  return compare(base, *candidate, text, options, [&](int64_t done, int64_t total, double) {
-    if (progress) progress(part, done, total);
+  auto result = compare(base, *candidate, text, options, [&](int64_t done, int64_t total, double) {
+    if (progress) progress(row.part, done, total);
   });
+  if (result)
+    row.result = std::move(*result);
+  else
+    row.why_not = result.error().line();
+  return {};
 }
 
 LoweredPart lower(const ModelSpec& base, const ModelSpec& candidate, const Plans& plans, const Part& part, Isa isa) {
@@ -119,7 +125,7 @@ LoweredPart lower(const ModelSpec& base, const ModelSpec& candidate, const Plans
   out.spec = {part.weights ? candidate.path : base.path, candidate.options};
   out.spec.options.isa = isa;
   out.spec.options.exact_plan = mix(plans.base, plans.candidate, part);
-  if (!part.weights && needs_candidate_scales(plans.candidate, part))
+  if (!part.weights && base.path != candidate.path && needs_candidate_scales(plans.candidate, part))
     out.why_not = "its scales are stored for the candidate's weights";
   else if (const std::string slow = slow_formats(*out.spec.options.exact_plan, plans.modules, isa); !slow.empty())
     out.why_not = fmt::format("no fast kernel for {}", slow);
@@ -160,9 +166,7 @@ Result<std::vector<BudgetRow>> error_budget(const ModelSpec& base, const ModelSp
     isa = model->isa();
     for (const LoweredPart& part : parts) {
       BudgetRow row{.part = part.part, .formats = part.formats, .why_not = part.why_not};
-      if (part.why_not.empty()) {
-        OCTAVO_ASSIGN(row.result, compare_specs(*model, part.spec, part.part, text, options, progress));
-      }
+      if (part.why_not.empty()) OCTAVO_TRY(compare_specs(*model, part.spec, text, options, progress, row));
       rows.push_back(std::move(row));
     }
   }
@@ -174,7 +178,7 @@ Result<std::vector<BudgetRow>> error_budget(const ModelSpec& base, const ModelSp
     kernels.why_not = "runs on avx2, whose bits are the reference's";
   } else {
     OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(exact.path, exact.options));
-    OCTAVO_ASSIGN(kernels.result, compare_specs(*model, candidate, "kernels", text, options, progress));
+    OCTAVO_TRY(compare_specs(*model, candidate, text, options, progress, kernels));
   }
   rows.insert(rows.end() - (rows.empty() ? 0 : 1), std::move(kernels));
   return rows;

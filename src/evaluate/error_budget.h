@@ -21,7 +21,7 @@ struct BudgetRow {
   std::string part;     // "weights", "activations", "weights and activations", "K", "V", "kernels", "all"
   std::string formats;  // what was lowered, e.g. "fp8_e4m3 per row"
   std::optional<CompareResult> result;
-  std::string why_not;  // where there is no result
+  std::string why_not;  // where there is no result: it has no fast kernel, logits that are not finite, ...
 };
 
 // The base's plan with one part of the candidate's in it: a rung of the way from one to the other.

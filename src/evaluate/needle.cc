@@ -21,26 +21,28 @@ size_t sentence_end(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
   return wanted;
 }
 
-Result<void> check(const Model& model, const NeedleOptions& options) {
-  const int64_t context = model.config().context_length();
+}  // namespace
+
+Result<void> check_needle_options(const ModelConfig& config, const NeedleOptions& options) {
   for (const int64_t length : options.lengths)
-    if (length < 64 || length > context)
+    if (length < 64 || length > config.context_length())
       return fail({.what = "a length is out of range",
-                   .where = "--lengths",
+                   .where = options.flags + "lengths",
                    .found = fmt::format("{}", length),
-                   .expected = fmt::format("64 to {}, the model's context", context)});
+                   .expected = fmt::format("64 to {}, the model's context", config.context_length())});
   for (const int64_t depth : options.depths)
     if (depth < 0 || depth > 100)
       return fail({.what = "a depth is out of range",
-                   .where = "--depths",
+                   .where = options.flags + "depths",
                    .found = fmt::format("{}", depth),
                    .expected = "0 to 100 per cent"});
   if (options.tries < 1 || options.tries > 1000)
-    return fail({.what = "the number of tries is out of range", .where = "--tries", .expected = "1 to 1000"});
+    return fail({.what = "the number of tries is out of range",
+                 .where = options.flags + "tries",
+                 .found = fmt::format("{}", options.tries),
+                 .expected = "1 to 1000"});
   return {};
 }
-
-}  // namespace
 
 Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> haystack, int64_t length, int64_t depth,
                               std::string_view place, std::string_view number) {
@@ -54,11 +56,12 @@ Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> hayst
     return fail({.what = "the text is shorter than the haystack",
                  .where = "--text",
                  .found = fmt::format("{} tokens", haystack.size()),
-                 .expected = fmt::format("at least {}", hay),
-                 .remedy = "give a longer text, or smaller --lengths"});
+                 .expected = fmt::format("at least {}, for needles in {}", hay, length),
+                 .remedy = "give a longer text, or smaller lengths"});
   if (hay < 1)
-    return fail(
-        {.what = "the length leaves no room for a haystack", .where = "--lengths", .found = fmt::format("{}", length)});
+    return fail({.what = "the length leaves no room for a haystack",
+                 .found = fmt::format("{} tokens", length),
+                 .expected = fmt::format("more than {}", length - hay)});
   const std::span<const TokenId> straw = haystack.first(static_cast<size_t>(hay));
   const size_t at = sentence_end(tokenizer, straw, static_cast<size_t>(hay * depth / 100));
   ScoreSpan span;
@@ -73,8 +76,14 @@ Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> hayst
 
 Result<std::vector<NeedleCell>> needle_grid(Model& model, std::string_view text, const NeedleOptions& options,
                                             const std::function<void(int64_t, int64_t)>& progress) {
-  OCTAVO_TRY(check(model, options));
+  OCTAVO_TRY(check_needle_options(model.config(), options));
   const std::vector<TokenId> haystack = model.tokenizer().encode(text, false);
+  for (const int64_t length : options.lengths)  // whether the text is long enough, before anything is scored
+    if (auto span = needle_span(model, haystack, length, 0, kPlaces[0], "10000"); !span) {
+      Error error = std::move(span).error();
+      if (error.where.empty()) error.where = options.flags + "lengths";
+      return fail(std::move(error));
+    }
   const auto total = static_cast<int64_t>(options.lengths.size() * options.depths.size());
   std::vector<NeedleCell> cells;
   Random random(options.seed);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,7 +17,10 @@ struct NeedleOptions {
   std::vector<int64_t> depths = {0, 25, 50, 75, 100};       // per cent of the haystack before the needle
   int64_t tries = 1;                                        // facts per cell
   uint64_t seed = 1;                                        // of the facts
+  std::string flags = "--";  // what the command's flags for these begin with: errors name them
 };
+// Error: a length beyond the context, a depth or number of tries out of range.
+Result<void> check_needle_options(const ModelConfig& config, const NeedleOptions& options);
 
 // One length and depth. A try is found when every token of the answer is the most likely one.
 struct NeedleCell {
