@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <span>
+#include <utility>
 
 #include "base/file.h"
 #include "cli/commands.h"
@@ -11,7 +14,12 @@ namespace octavo {
 
 Result<std::string> evaluation_text(const EvaluateFlags& flags) {
   if (flags.text.empty()) return fail({.what = "no text to evaluate on", .where = "--text", .expected = "a file"});
-  return read_text_file(flags.text);
+  return read_flag_file("--text", flags.text);
+}
+
+std::string with_error(const std::string& figure, double standard_error, int decimals) {
+  if (!std::isfinite(standard_error)) return figure + " ± -";
+  return fmt::format("{} ± {:.{}f}", figure, standard_error, decimals);
 }
 
 Result<ModelSpec> model_spec(const EvaluateFlags& flags) {
@@ -51,6 +59,53 @@ Result<void> write_json_lines(const std::string& path, const std::vector<Json>& 
 }
 
 namespace {
+
+// What can be asked for: bits of a set.
+constexpr unsigned kPerplexity = 1, kAgainst = 2, kTask = 4, kNeedle = 8, kKvTable = 16, kAnswers = 32, kAll = 63;
+
+struct Mode {
+  unsigned bit;
+  std::string_view flag;
+  bool asked;
+  Result<void> (*run)(const EvaluateFlags&);
+};
+
+// The modes in which a flag does something.
+struct FlagUse {
+  std::string_view flag;
+  unsigned modes;
+  bool given;
+};
+
+std::vector<FlagUse> flag_uses(const EvaluateFlags& f) {
+  const EvaluateFlags plain{};
+  const PlanRequest& plan = f.model.plan;
+  const unsigned own_cache = kAll & ~(kKvTable | (f.kv_dtypes.empty() ? 0 : kNeedle));
+  return {{"--text", kPerplexity | kAgainst | kNeedle | kKvTable, !f.text.empty()},
+          {"--context", kPerplexity | kAgainst, f.windows.context != plain.windows.context},
+          {"--windows", kPerplexity | kAgainst | kKvTable, f.windows.windows != plain.windows.windows},
+          {"--error-budget", kAgainst, f.error_budget},
+          {"--data", kTask, !f.data.empty()},
+          {"--limit", kTask, f.selection.limit != plain.selection.limit},
+          {"--seed", kTask | kNeedle, f.selection.seed != plain.selection.seed},
+          {"--shots", kTask, f.shots != plain.shots},
+          {"--shots-from", kTask, !f.shots_from.empty()},
+          {"--max-tokens", kTask | kAnswers, f.max_tokens != plain.max_tokens},
+          {"--raw", kTask, f.raw},
+          {"--add-special", kTask, f.add_special},
+          {"--resume", kTask, !f.resume.empty()},
+          {"--items-out", kTask, !f.items_out.empty()},
+          {"--out", kTask | kAnswers, !f.out.empty()},
+          {"--lengths", kNeedle, f.lengths != plain.lengths},
+          {"--depths", kNeedle, f.depths != plain.depths},
+          {"--tries", kNeedle, f.tries != plain.tries},
+          {"--contexts", kKvTable, !f.contexts.empty()},
+          {"--kv-dtypes", kNeedle | kKvTable, !f.kv_dtypes.empty()},
+          {"--diff", kAnswers, !f.diff.empty()},
+          {"--kv-cache-dtype", own_cache, !plan.kv_cache_dtype.empty()},
+          {"--k-dtype", own_cache, !plan.k_dtype.empty()},
+          {"--v-dtype", own_cache, !plan.v_dtype.empty()}};
+}
 
 class EvaluateCommand final : public Command {
  public:
@@ -120,16 +175,11 @@ class EvaluateCommand final : public Command {
 
   Result<void> run() override {
     const EvaluateFlags& f = flags_;
-    struct Mode {
-      std::string_view flag;
-      bool asked;
-      Result<void> (*run)(const EvaluateFlags&);
-    };
-    const Mode modes[] = {{"--against", f.compares() || f.error_budget, evaluate_against},
-                          {"--task", !f.task.empty(), evaluate_task},
-                          {"--needle", f.needle, evaluate_needle},
-                          {"--kv-table", f.kv_table, evaluate_kv_table},
-                          {"--answers", !f.answers.empty() || f.boundary, evaluate_answers}};
+    const Mode modes[] = {{kAgainst, "--against", f.compares() || f.error_budget, evaluate_against},
+                          {kTask, "--task", !f.task.empty(), evaluate_task},
+                          {kNeedle, "--needle", f.needle, evaluate_needle},
+                          {kKvTable, "--kv-table", f.kv_table, evaluate_kv_table},
+                          {kAnswers, "--answers", !f.answers.empty() || f.boundary, evaluate_answers}};
     const Mode* chosen = nullptr;
     for (const Mode& mode : modes) {
       if (!mode.asked) continue;
@@ -139,10 +189,37 @@ class EvaluateCommand final : public Command {
                      .remedy = "leave one of them out"});
       chosen = &mode;
     }
+    OCTAVO_TRY(check_flags(modes, chosen));
     return chosen == nullptr ? evaluate_perplexity(f) : chosen->run(f);
   }
 
  private:
+  // Flags of other modes than the chosen one (none: perplexity), and numbers that nothing can mean.
+  Result<void> check_flags(std::span<const Mode> modes, const Mode* chosen) const {
+    for (const FlagUse& use : flag_uses(flags_)) {
+      if (!use.given || (use.modes & (chosen == nullptr ? kPerplexity : chosen->bit)) != 0) continue;
+      std::string names = (use.modes & kPerplexity) != 0 ? "perplexity" : "";
+      for (const Mode& mode : modes)
+        if ((use.modes & mode.bit) != 0) names += (names.empty() ? "" : ", ") + std::string(mode.flag);
+      return fail({.what = chosen == nullptr ? "the flag does nothing without its mode"
+                                             : fmt::format("the flag does nothing with {}", chosen->flag),
+                   .where = std::string(use.flag),
+                   .expected = "with " + names,
+                   .remedy = "leave it out"});
+    }
+    const std::pair<const char*, int64_t> counts[] = {{"--windows", flags_.windows.windows},
+                                                      {"--limit", flags_.selection.limit},
+                                                      {"--shots", flags_.shots},
+                                                      {"--max-tokens", flags_.max_tokens}};
+    for (const auto& [flag, count] : counts)
+      if (count < 0)
+        return fail({.what = "a number is negative",
+                     .where = flag,
+                     .found = fmt::format("{}", count),
+                     .expected = "0 or more"});
+    return {};
+  }
+
   EvaluateFlags flags_;
 };
 

@@ -54,6 +54,8 @@ Result<std::vector<int64_t>> parse_numbers(const std::string& text, const std::s
 std::vector<std::string> split_list(const std::string& text);
 // What every mode that writes lines of JSON uses.
 Result<void> write_json_lines(const std::string& path, const std::vector<Json>& lines);
+// "0.0312 ± 0.0024"; "± -" where the standard error is not known: of one window, or one item.
+std::string with_error(const std::string& figure, double standard_error, int decimals);
 // The text of --text; an error that names the flag where there is none.
 Result<std::string> evaluation_text(const EvaluateFlags& flags);
 

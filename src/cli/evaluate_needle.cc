@@ -5,6 +5,7 @@
 #include "cli/evaluate_modes.h"
 #include "cli/terminal.h"
 #include "evaluate/kv_table.h"
+#include "evaluate/model_facts.h"
 #include "evaluate/needle.h"
 
 namespace octavo {
@@ -70,8 +71,7 @@ Result<void> evaluate_needle(const EvaluateFlags& flags) {
       model_options.plan = with_kv(spec.options.plan, choice);
     }
     OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(spec.path, model_options));
-    const KvPlan& kv = model->plan().kv.front();
-    Grid grid{.kv = name.empty() ? kv_name(kv) : name};
+    Grid grid{.kv = name.empty() ? kv_cache_name(model->plan()) : name};
     Progress progress(fmt::format("needle {}", name), flags.output.json);
     OCTAVO_ASSIGN(grid.cells, needle_grid(*model, text, options, [&](int64_t done, int64_t total) {
                     progress.update(static_cast<double>(done), static_cast<double>(total));

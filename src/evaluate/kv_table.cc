@@ -38,10 +38,10 @@ std::vector<KvChoice> kv_choices(const Checkpoint& checkpoint) {
       names.push_back(name);
     const bool refit = std::any_of(calibration->layers.begin(), calibration->layers.end(),
                                    [](const KvCalibration::Layer& layer) { return layer.temperature != 1; });
-    // The factors were fitted to the folder's own cache.
-    if (refit && !calibration->kv_cache.empty())
-      names.push_back(calibration->kv_cache +
-                      (calibration->kv_cache.find(":temperature") == std::string::npos ? ":temperature" : ""));
+    // The factors were fitted to the folder's own cache: where that has an option for them.
+    std::string own = calibration->kv_cache;
+    if (own.find(":temperature") == std::string::npos) own += ":temperature";
+    if (refit && !calibration->kv_cache.empty() && parse_kv_choice(own)) names.push_back(own);
   }
   std::vector<KvChoice> choices;
   choices.reserve(names.size());
@@ -49,12 +49,40 @@ std::vector<KvChoice> kv_choices(const Checkpoint& checkpoint) {
   return choices;
 }
 
+namespace {
+
+// Everything that can be wrong with the contexts, before anything long.
+Result<void> check_contexts(const ModelSpec& spec, std::string_view text, const KvTableOptions& options) {
+  OCTAVO_ASSIGN(const PlannedCheckpoint model, open_planned(spec.path, spec.options));
+  const int64_t most = model.checkpoint.config().context_length();
+  for (const int64_t context : options.contexts)
+    if (context < 2 || context > most)
+      return fail({.what = "a context is out of range",
+                   .where = "--contexts",
+                   .found = fmt::format("{}", context),
+                   .expected = fmt::format("2 to {}, the model's context", most)});
+  OCTAVO_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(spec.path));
+  const auto tokens = static_cast<int64_t>(tokenizer.encode(text, false).size());
+  for (const int64_t context : options.contexts)
+    if (tokens < context)
+      return fail({.what = "the text is shorter than one window",
+                   .where = "--text",
+                   .found = fmt::format("{} tokens", tokens),
+                   .expected = fmt::format("at least {}", context),
+                   .remedy = "give a longer text, or smaller --contexts"});
+  return {};
+}
+
+}  // namespace
+
 Result<std::vector<KvTableRow>> kv_table(const ModelSpec& spec, std::string_view text, const KvTableOptions& options,
                                          const std::function<void(std::string_view, int64_t, int64_t)>& progress) {
+  OCTAVO_TRY(check_contexts(spec, text, options));
   ModelSpec wide = spec;
   wide.options.plan = with_kv(spec.options.plan, {.both = "bf16", .k = {}, .v = {}});
   OCTAVO_ASSIGN(const std::unique_ptr<Model> base, Model::load(wide.path, wide.options));
   std::vector<KvTableRow> rows;
+  Error failure;
   int64_t done = 0;
   const auto total = static_cast<int64_t>(options.choices.size() * options.contexts.size());
   for (const KvChoice& choice : options.choices) {
@@ -64,12 +92,21 @@ Result<std::vector<KvTableRow>> kv_table(const ModelSpec& spec, std::string_view
     for (const int64_t context : options.contexts) {
       KvTableRow row{.choice = choice, .context = context};
       row.bytes_per_token = candidate->kv_geometry().bytes_per_token(context);
+      row.bf16_bytes_per_token = base->kv_geometry().bytes_per_token(context);
       const int64_t windows = options.windows > 0 ? options.windows : std::max<int64_t>(1, 8192 / context);
-      OCTAVO_ASSIGN(row.result, compare(*base, *candidate, text, {.context = context, .windows = windows}));
+      auto result = compare(*base, *candidate, text, {.context = context, .windows = windows});
+      if (result) {
+        row.result = std::move(*result);
+      } else {
+        row.why_not = result.error().line();
+        failure = std::move(result).error();
+      }
       rows.push_back(std::move(row));
       if (progress) progress(choice.name(), ++done, total);
     }
   }
+  if (!rows.empty() && std::none_of(rows.begin(), rows.end(), [](const KvTableRow& row) { return row.result; }))
+    return fail(std::move(failure));
   std::stable_sort(rows.begin(), rows.end(),
                    [](const KvTableRow& a, const KvTableRow& b) { return a.context < b.context; });
   return rows;
