@@ -9,12 +9,34 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/evaluate_modes.h"
+#include "cli/version.h"
+#include "evaluate/model_facts.h"
 
 namespace octavo {
 
 Result<std::string> evaluation_text(const EvaluateFlags& flags) {
   if (flags.text.empty()) return fail({.what = "no text to evaluate on", .where = "--text", .expected = "a file"});
   return read_flag_file("--text", flags.text);
+}
+
+Result<std::optional<SectionLog>> open_sections(const EvaluateFlags& flags, std::string_view mode,
+                                                const std::vector<ModelSpec>& models, std::string_view text,
+                                                const Json& settings) {
+  if (flags.resume.empty()) return std::nullopt;
+  Json identity = {{"octavo", fmt::format("finished parts of {}", mode)},
+                   {"version", kVersion},
+                   {"text", text_hash({std::string(text)})},
+                   {"settings", settings}};
+  for (const ModelSpec& spec : models) {
+    OCTAVO_ASSIGN(const PlannedCheckpoint planned, open_planned(spec.path, spec.options));
+    const std::string side = &spec == &models.front() ? "model" : "candidate";
+    identity[side] = spec.path.string();
+    identity[side + "_files"] = model_fingerprint(spec.path);
+    identity[side + "_plan"] = plan_fingerprint(planned.plan, planned.checkpoint);
+    identity[side + "_isa"] = isa_name(spec.options.isa.value_or(best_isa()));
+  }
+  OCTAVO_ASSIGN(SectionLog log, SectionLog::open(flags.resume, identity));
+  return std::optional<SectionLog>(std::move(log));
 }
 
 std::string with_error(const std::string& figure, double standard_error, int decimals) {
@@ -93,7 +115,7 @@ std::vector<FlagUse> flag_uses(const EvaluateFlags& f) {
           {"--max-tokens", kTask | kAnswers, f.max_tokens != plain.max_tokens},
           {"--raw", kTask, f.raw},
           {"--add-special", kTask, f.add_special},
-          {"--resume", kTask, !f.resume.empty()},
+          {"--resume", kAll & ~kPerplexity, !f.resume.empty()},
           {"--items-out", kTask, !f.items_out.empty()},
           {"--out", kTask | kAnswers, !f.out.empty()},
           {"--lengths", kNeedle, f.lengths != plain.lengths},
@@ -135,6 +157,8 @@ class EvaluateCommand final : public Command {
     declare_task(flags);
     declare_context(flags);
     flags.group("Options");
+    flags.option("resume", f.resume,
+                 "A file of finished items, rows, cells or answers: written while running, and gone on with");
     f.output.declare(flags);
   }
 
@@ -152,7 +176,6 @@ class EvaluateCommand final : public Command {
     flags.option("max-tokens", f.max_tokens, "Of a generated answer (0: the task's own; 64 with --answers)");
     flags.flag("raw", f.raw, "Generation without the chat template");
     flags.flag("add-special", f.add_special, "With the special tokens that the tokenizer adds (BOS)");
-    flags.option("resume", f.resume, "A file of finished items: written while running, and gone on with");
     flags.option("items-out", f.items_out, "Write what was measured of each item (JSONL)");
     flags.option("out", f.out, "Write the generated answers (JSONL; HumanEval's {task_id, completion})");
   }

@@ -93,13 +93,15 @@ void print(const std::vector<BudgetRow>& rows) {
   fmt::print("\nError budget\n{}", table.text());
 }
 
-Result<CompareResult> measure(const Pair& pair, const std::string& text, const EvaluateFlags& flags) {
+Result<Json> measure(const Pair& pair, const std::string& text, const EvaluateFlags& flags) {
   Progress progress("comparing", flags.output.json);
   OCTAVO_ASSIGN(const std::unique_ptr<Model> base, Model::load(pair.base.path, pair.base.options));
   OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(pair.candidate.path, pair.candidate.options));
-  return compare(*base, *candidate, text, flags.windows, [&](int64_t done, int64_t total, double kl) {
-    progress.update(static_cast<double>(done), static_cast<double>(total), fmt::format("KL {:.5f}", kl));
-  });
+  OCTAVO_ASSIGN(const CompareResult result,
+                compare(*base, *candidate, text, flags.windows, [&](int64_t done, int64_t total, double kl) {
+                  progress.update(static_cast<double>(done), static_cast<double>(total), fmt::format("KL {:.5f}", kl));
+                }));
+  return whole_json(result);
 }
 
 }  // namespace
@@ -111,15 +113,21 @@ Result<void> evaluate_against(const EvaluateFlags& flags) {
                  .remedy = "name one with --against or --against-quantization"});
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
   OCTAVO_ASSIGN(const Pair pair, pair_of(flags));
-  OCTAVO_ASSIGN(const CompareResult result, measure(pair, text, flags));
+  OCTAVO_ASSIGN(std::optional<SectionLog> log,
+                open_sections(flags, "--against", {pair.base, pair.candidate}, text,
+                              {{"context", flags.windows.context}, {"windows", flags.windows.windows}}));
+  OCTAVO_ASSIGN(const Json measured, section(address(log), "comparison", [&] { return measure(pair, text, flags); }));
+  const std::optional<CompareResult> read = read_compare(measured);
+  if (!read) return fail(log->refuse("comparison"));
+  const CompareResult& result = *read;
   if (!flags.output.json) print(result, flags.windows.context);
   std::vector<BudgetRow> budget;
   if (flags.error_budget) {
     Progress progress("error budget", flags.output.json);
-    OCTAVO_ASSIGN(budget, error_budget(pair.base, pair.candidate, text, flags.windows,
-                                       [&](std::string_view part, int64_t done, int64_t total) {
-                                         progress.update(static_cast<double>(done), static_cast<double>(total), part);
-                                       }));
+    const auto report = [&](std::string_view part, int64_t done, int64_t total) {
+      progress.update(static_cast<double>(done), static_cast<double>(total), part);
+    };
+    OCTAVO_ASSIGN(budget, error_budget(pair.base, pair.candidate, text, flags.windows, report, address(log)));
   }
   if (flags.output.json) {
     Json out = json_of(result);

@@ -74,12 +74,15 @@ Result<void> evaluate_kv_table(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
   OCTAVO_ASSIGN(const ModelSpec spec, model_spec(flags));
   OCTAVO_ASSIGN(const KvTableOptions options, options_of(flags, spec));
+  OCTAVO_ASSIGN(std::optional<SectionLog> log,
+                open_sections(flags, "--kv-table", {spec}, text, {{"windows", options.windows}}));
   std::vector<KvTableRow> rows;
   {
     Progress progress("KV table", flags.output.json);
-    OCTAVO_ASSIGN(rows, kv_table(spec, text, options, [&](std::string_view row, int64_t done, int64_t total) {
-                    progress.update(static_cast<double>(done), static_cast<double>(total), row);
-                  }));
+    const auto report = [&](std::string_view row, int64_t done, int64_t total) {
+      progress.update(static_cast<double>(done), static_cast<double>(total), row);
+    };
+    OCTAVO_ASSIGN(rows, kv_table(spec, text, options, report, address(log)));
   }
   if (flags.output.json) {
     fmt::print("{}\n", json_of(rows).dump(2));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "evaluate/compare_json.h"
+#include "evaluate/section_log.h"
 #include "kernels/linear.h"
 #include "precision/kv_format.h"
 
@@ -104,20 +106,47 @@ Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
 
 using PartProgress = std::function<void(std::string_view, int64_t, int64_t)>;
 
-// A comparison that fails (logits that are not finite) is the row's: the others are still measured. Error: a model that
-// does not load.
-Result<void> compare_specs(Model& base, const ModelSpec& spec, std::string_view text, const PerplexityOptions& options,
-                           const PartProgress& progress, BudgetRow& row) {
-  OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(spec.path, spec.options));
-  auto result = compare(base, *candidate, text, options, [&](int64_t done, int64_t total, double) {
-    if (progress) progress(row.part, done, total);
-  });
-  if (result)
-    row.result = std::move(*result);
-  else
-    row.why_not = result.error().line();
-  return {};
-}
+// Measures rows against one model after the other, each loaded when it is first needed.
+class BudgetRun {
+ public:
+  BudgetRun(std::string_view text, const PerplexityOptions& options, const PartProgress& progress, SectionLog* log)
+      : text_(text), options_(options), progress_(progress), log_(log) {}
+
+  // A comparison that fails (logits that are not finite) is the row's: the others are still measured. Error: a model
+  // that does not load, the log's.
+  Result<void> measure(const ModelSpec& base, const ModelSpec& spec, BudgetRow& row) {
+    const std::string name = "budget " + row.part;
+    OCTAVO_ASSIGN(const Json measured, section(log_, name, [&] { return compare_specs(base, spec, row.part); }));
+    if (measured.contains("why_not") && measured["why_not"].is_string()) {
+      row.why_not = measured["why_not"].get<std::string>();
+      return {};
+    }
+    row.result = read_compare(measured);
+    if (!row.result) return fail(log_->refuse(name));
+    return {};
+  }
+
+ private:
+  Result<Json> compare_specs(const ModelSpec& base, const ModelSpec& spec, std::string_view part) {
+    if (base_ == nullptr || base_spec_ != &base) {
+      base_.reset();
+      OCTAVO_ASSIGN(base_, Model::load(base.path, base.options));
+      base_spec_ = &base;
+    }
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(spec.path, spec.options));
+    const auto result = compare(*base_, *candidate, text_, options_, [&](int64_t done, int64_t total, double) {
+      if (progress_) progress_(part, done, total);
+    });
+    return result ? whole_json(*result) : Json{{"why_not", result.error().line()}};
+  }
+
+  std::string_view text_;
+  const PerplexityOptions& options_;
+  const PartProgress& progress_;
+  SectionLog* log_;
+  const ModelSpec* base_spec_ = nullptr;
+  std::unique_ptr<Model> base_;
+};
 
 LoweredPart lower(const ModelSpec& base, const ModelSpec& candidate, const Plans& plans, const Part& part, Isa isa) {
   LoweredPart out{.part = std::string(part.name), .formats = describe(plans.base, plans.candidate, part)};
@@ -157,29 +186,24 @@ Result<std::vector<LoweredPart>> lowered_parts(const ModelSpec& base, const Mode
 }
 
 Result<std::vector<BudgetRow>> error_budget(const ModelSpec& base, const ModelSpec& candidate, std::string_view text,
-                                            const PerplexityOptions& options, const PartProgress& progress) {
+                                            const PerplexityOptions& options, const PartProgress& progress,
+                                            SectionLog* log) {
   OCTAVO_ASSIGN(const std::vector<LoweredPart> parts, lowered_parts(base, candidate));
+  BudgetRun run(text, options, progress, log);
   std::vector<BudgetRow> rows;
-  Isa isa;
-  {
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(base.path, base.options));
-    isa = model->isa();
-    for (const LoweredPart& part : parts) {
-      BudgetRow row{.part = part.part, .formats = part.formats, .why_not = part.why_not};
-      if (part.why_not.empty()) OCTAVO_TRY(compare_specs(*model, part.spec, text, options, progress, row));
-      rows.push_back(std::move(row));
-    }
+  for (const LoweredPart& part : parts) {
+    BudgetRow row{.part = part.part, .formats = part.formats, .why_not = part.why_not};
+    if (part.why_not.empty()) OCTAVO_TRY(run.measure(base, part.spec, row));
+    rows.push_back(std::move(row));
   }
   ModelSpec exact = candidate;
   exact.options.isa = Isa::kAvx2;
-  const Isa candidate_isa = candidate.options.isa.value_or(isa);
-  BudgetRow kernels{.part = "kernels", .formats = fmt::format("{} against avx2", isa_name(candidate_isa))};
-  if (candidate_isa == Isa::kAvx2) {
+  const Isa isa = candidate.options.isa.value_or(base.options.isa.value_or(best_isa()));
+  BudgetRow kernels{.part = "kernels", .formats = fmt::format("{} against avx2", isa_name(isa))};
+  if (isa == Isa::kAvx2)
     kernels.why_not = "runs on avx2, whose bits are the reference's";
-  } else {
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(exact.path, exact.options));
-    OCTAVO_TRY(compare_specs(*model, candidate, text, options, progress, kernels));
-  }
+  else
+    OCTAVO_TRY(run.measure(exact, candidate, kernels));
   rows.insert(rows.end() - (rows.empty() ? 0 : 1), std::move(kernels));
   return rows;
 }

@@ -38,9 +38,10 @@ struct KvTableRow {
 };
 
 // Error: a context that the model does not have, a text shorter than the longest one (both before a model is loaded); a
-// model that does not load so; a table without one result.
+// model that does not load so; a table without one result. Rows that `log` has are not measured again.
 Result<std::vector<KvTableRow>> kv_table(
     const ModelSpec& spec, std::string_view text, const KvTableOptions& options,
-    const std::function<void(std::string_view row, int64_t done, int64_t total)>& progress = {});
+    const std::function<void(std::string_view row, int64_t done, int64_t total)>& progress = {},
+    SectionLog* log = nullptr);
 
 }  // namespace octavo

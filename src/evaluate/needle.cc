@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/random.h"
+#include "evaluate/section_log.h"
 
 namespace octavo {
 namespace {
@@ -19,6 +20,28 @@ size_t sentence_end(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
     if (bytes.ends_with('.') || bytes.ends_with('\n')) return at;
   }
   return wanted;
+}
+
+// What a log keeps of a cell.
+Result<Json> cell_json(Model& model, const std::vector<ScoreSpan>& spans) {
+  OCTAVO_ASSIGN(const std::vector<SpanScore> scores, score_spans(model, spans));
+  int64_t found = 0, worst_rank = 0;
+  double logprob = 0;
+  for (const SpanScore& score : scores) {
+    found += score.greedy ? 1 : 0;
+    logprob += score.loglikelihood / static_cast<double>(scores.size());
+    worst_rank = std::max(worst_rank, score.worst_rank);
+  }
+  return Json{{"found", found}, {"logprob", logprob}, {"worst_rank", worst_rank}};
+}
+
+bool read_cell(const Json& json, NeedleCell& cell) {
+  for (const char* key : {"found", "logprob", "worst_rank"})
+    if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return false;
+  cell.found = json["found"].get<int64_t>();
+  cell.logprob = json["logprob"].get<double>();
+  cell.worst_rank = json["worst_rank"].get<int64_t>();
+  return cell.found >= 0 && cell.found <= cell.tries;
 }
 
 }  // namespace
@@ -75,7 +98,8 @@ Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> hayst
 }
 
 Result<std::vector<NeedleCell>> needle_grid(Model& model, std::string_view text, const NeedleOptions& options,
-                                            const std::function<void(int64_t, int64_t)>& progress) {
+                                            const std::function<void(int64_t, int64_t)>& progress, SectionLog* log,
+                                            const std::string& name) {
   OCTAVO_TRY(check_needle_options(model.config(), options));
   const std::vector<TokenId> haystack = model.tokenizer().encode(text, false);
   for (const int64_t length : options.lengths)  // whether the text is long enough, before anything is scored
@@ -96,18 +120,27 @@ Result<std::vector<NeedleCell>> needle_grid(Model& model, std::string_view text,
         OCTAVO_ASSIGN(ScoreSpan span, needle_span(model, haystack, length, depth, place, number));
         spans.push_back(std::move(span));
       }
-      OCTAVO_ASSIGN(const std::vector<SpanScore> scores, score_spans(model, spans));
+      const std::string at = fmt::format("{}, {} tokens, {} %", name, length, depth);
+      OCTAVO_ASSIGN(const Json scored, section(log, at, [&] { return cell_json(model, spans); }));
       NeedleCell cell{.length = length, .depth = depth, .tries = options.tries};
-      for (const SpanScore& score : scores) {
-        cell.found += score.greedy ? 1 : 0;
-        cell.logprob += score.loglikelihood / static_cast<double>(options.tries);
-        cell.worst_rank = std::max(cell.worst_rank, score.worst_rank);
-      }
+      if (!read_cell(scored, cell)) return fail(log->refuse(at));
       cells.push_back(cell);
       if (progress) progress(static_cast<int64_t>(cells.size()), total);
     }
   }
   return cells;
+}
+
+Json needle_cells(const std::vector<NeedleCell>& cells) {
+  Json out = Json::array();
+  for (const NeedleCell& cell : cells)
+    out.push_back({{"length", cell.length},
+                   {"depth", cell.depth},
+                   {"tries", cell.tries},
+                   {"found", cell.found},
+                   {"logprob", cell.logprob},
+                   {"worst_rank", cell.worst_rank}});
+  return out;
 }
 
 }  // namespace octavo

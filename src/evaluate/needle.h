@@ -7,10 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "engine/model.h"
 #include "evaluate/score.h"
 
 namespace octavo {
+
+class SectionLog;  // evaluate/section_log.h
 
 struct NeedleOptions {
   std::vector<int64_t> lengths = {1024, 2048, 4096, 8192};  // tokens, question and answer included
@@ -31,9 +34,13 @@ struct NeedleCell {
 
 // The haystack is the text's beginning; the needle, "The secret number of PLACE is NUMBER.", stands at the end of a
 // sentence near its depth; the question is the needle's first words, the answer the five digits of the number. Error: a
-// length beyond the model's context, a text that is too short.
+// length beyond the model's context, a text that is too short. Cells that `log` has under `name` are not scored again.
 Result<std::vector<NeedleCell>> needle_grid(Model& model, std::string_view text, const NeedleOptions& options,
-                                            const std::function<void(int64_t done, int64_t total)>& progress = {});
+                                            const std::function<void(int64_t done, int64_t total)>& progress = {},
+                                            SectionLog* log = nullptr, const std::string& name = "needles");
+
+// {"length", "depth", "tries", "found", "logprob", "worst_rank"} of each.
+Json needle_cells(const std::vector<NeedleCell>& cells);
 
 // The span of one try: `number` hidden at `depth` per cent in a haystack, `length` tokens in all.
 Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> haystack, int64_t length, int64_t depth,

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -462,7 +463,7 @@ class Evaluate(Case):
         for flags, named in (([*task, "--shots-from", self.data], "--shots-from"), ([*task, "--text", self.text], "--text"),
                              ([*task, "--out", "f"], "--out"), ([*task, "--raw"], "--raw"),
                              ([*task, "--max-tokens", "5"], "--max-tokens"), ([*task, "--contexts", "64"], "--contexts"),
-                             (["--boundary", "--resume", "f"], "--resume"), (["--boundary", "--text", self.text], "--text"),
+                             (["--boundary", "--tries", "2"], "--tries"), (["--boundary", "--text", self.text], "--text"),
                              (["--kv-table", "--text", self.text, "--kv-cache-dtype", "int8"], "--kv-cache-dtype"),
                              (["--needle", "--text", self.text, "--context", "64"], "--context")):
             self.assertIn(f"where:    {named}\n", run("evaluate", self.model, *flags, code=1).stderr)
@@ -483,6 +484,35 @@ class Evaluate(Case):
         answers = ["evaluate", self.model, "--boundary", "--max-tokens", "2", "--out", self.folder / "answers.jsonl"]
         run(*answers, code=1, preexec_fn=full_disk(300))
         self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("answers")], [])
+
+    def test_every_mode_goes_on_where_it_was_killed(self):
+        text = ["--text", self.text]
+        for name, flags in (("budget", [*text, "--context", "64", "--windows", "2", "--quantization", "bf16",
+                                        "--against-quantization", "fp8", "--error-budget"]),
+                            ("table", ["--kv-table", *text, "--contexts", "64,128", "--windows", "2"]),
+                            ("needle", ["--needle", *text, "--lengths", "128,256", "--depths", "0,100", "--kv-dtypes",
+                                        "bf16,int8"]),
+                            ("answers", ["--boundary", "--max-tokens", "3"])):
+            command = ["evaluate", self.model, *flags, "--json"]
+            without_seconds = lambda text: re.sub(r'"(base_|candidate_)?seconds": [^,\n}]*', "", text)
+            whole = run(*command).stdout
+            log = self.folder / f"{name}.jsonl"
+            self.assertEqual(without_seconds(run(*command, "--resume", log).stdout), without_seconds(whole), name)
+            lines = log.read_bytes().splitlines(True)
+            self.assertGreater(len(lines), 4, name)
+            for cut in (0, 1, len(lines) // 2, len(lines) - 1):  # whole lines, and half of the next
+                log.write_bytes(b"".join(lines[:cut]) + lines[cut][:len(lines[cut]) // 2])
+                resumed = run(*command, "--resume", log).stdout
+                self.assertEqual(without_seconds(resumed), without_seconds(whole), (name, cut))
+                self.assertEqual(len(log.read_bytes().splitlines()), len(lines), (name, cut))
+            # What is there is not measured again: a mark comes back.
+            marked = re.sub(rb'("logprob":|"kl_max":|"largest":)[^,}]*', rb"\g<1>0.125", log.read_bytes())
+            marked = marked.replace(b'"finish_reason":"length"', b'"finish_reason":"marked"')
+            log.write_bytes(marked)
+            self.assertRegex(run(*command, "--resume", log).stdout, r"0\.125|marked", name)
+            # Another model, plan or setting is another run.
+            other = ["--k-dtype", "int8"] if name == "budget" else ["--quantization", "int8"]
+            self.assertIn("another run", run(*command, *other, "--resume", log, code=1).stderr, name)
 
     def test_humaneval_writes_completions(self):
         data, out = self.folder / "humaneval.jsonl", self.folder / "completions.jsonl"

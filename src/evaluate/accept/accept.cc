@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <optional>
 
 #include "base/file.h"
 #include "evaluate/accept/accept_parts.h"
 #include "evaluate/accept/scheme_summaries.h"
 #include "evaluate/compare_json.h"
-#include "evaluate/item_log.h"
+#include "evaluate/section_log.h"
 
 namespace octavo {
 namespace {
@@ -112,39 +111,25 @@ class AcceptRun {
     if (error)
       return fail(
           {.what = "cannot make the report's folder", .where = o_.unfinished.string(), .found = error.message()});
-    OCTAVO_ASSIGN(ItemLog log, open_log_file(kSections, run_identity(o_, *base_, *candidate_, text_, needle_)));
-    log_.emplace(std::move(log));
-    for (const Json& record : log_->done())
-      if (record.is_object() && record.contains("section") && record["section"].is_string())
-        done_[record["section"].get<std::string>()] = record.value("result", Json());
+    auto log = SectionLog::open(o_.unfinished / kSections, run_identity(o_, *base_, *candidate_, text_, needle_));
+    if (!log) return fail(of_the_folder(std::move(log).error()));
+    log_.emplace(std::move(*log));
     return {};
   }
 
-  Result<ItemLog> open_log_file(const std::string& name, const Json& identity) const {
-    auto log = ItemLog::open(o_.unfinished / name, identity);
-    if (log) return log;
-    Error wrong = std::move(log).error();
+  // An error of a log names no flag that we lack.
+  Error of_the_folder(Error wrong) const {
     wrong.remedy = wrong.remedy.starts_with("wait")
                        ? "wait for it to end, or give another --out"
                        : fmt::format("give another --out, or remove {} to begin again", o_.unfinished.string());
-    return fail(std::move(wrong));
+    return wrong;
   }
 
-  // What the log has of a section, or what `measure` gives, which is then kept. Error: the measurement's or the log's.
-  template <class Measure>
-  Result<Json> section(const std::string& name, Measure measure) {
-    if (const auto found = done_.find(name); found != done_.end()) return found->second;
-    OCTAVO_ASSIGN(Json result, measure());
-    OCTAVO_TRY(log_->append({{{"section", name}, {"result", result}}}));
-    return result;
-  }
-  // A measurement that fails is a "why_not" in its place. Error: the log's alone.
-  template <class Measure>
-  Result<Json> section_or_reason(const std::string& name, Measure measure) {
-    return section(name, [&]() -> Result<Json> {
-      Result<Json> result = measure();
-      return result ? std::move(*result) : Json{{"why_not", result.error().line()}};
-    });
+  // What cannot be measured is a "why_not" in its place. Error: the log's alone.
+  Result<Json> or_reason(Result<Json> measured) const {
+    if (measured) return measured;
+    if (log_->failure()) return fail(of_the_folder(*log_->failure()));
+    return Json{{"why_not", measured.error().line()}};
   }
 
   void progress(std::string_view stage, int64_t done, int64_t total) const {
@@ -170,7 +155,7 @@ class AcceptRun {
         continue;
       }
       const std::string label = stage(fmt::format("speed: {}", rung.title));
-      OCTAVO_ASSIGN(const Json measured, section(fmt::format("rung {}", rung.title), [&] {
+      OCTAVO_ASSIGN(const Json measured, section(&*log_, fmt::format("rung {}", rung.title), [&] {
                       return measure_rung(*base_, rung.spec, o_.speed, candidate ? o_.batch : 0,
                                           [&](int64_t done, int64_t total) { progress(label, done, total); });
                     }));
@@ -190,11 +175,11 @@ class AcceptRun {
   }
 
   Result<Json> budget_rows(const std::string& label) {
-    OCTAVO_ASSIGN(
-        const std::vector<BudgetRow> rows,
-        error_budget(o_.base, o_.candidate, text_, o_.windows, [&](std::string_view part, int64_t done, int64_t total) {
-          progress(fmt::format("{}, {}", label, part), done, total);
-        }));
+    const auto report = [&](std::string_view part, int64_t done, int64_t total) {
+      progress(fmt::format("{}, {}", label, part), done, total);
+    };
+    OCTAVO_ASSIGN(const std::vector<BudgetRow> rows,
+                  error_budget(o_.base, o_.candidate, text_, o_.windows, report, &*log_));
     return budget_json(rows);
   }
 
@@ -216,14 +201,14 @@ class AcceptRun {
       return {};
     }
     const std::string label = stage("error budget");
-    OCTAVO_ASSIGN(report["error_budget"], section_or_reason("error budget", [&] { return budget_rows(label); }));
+    OCTAVO_ASSIGN(report["error_budget"], or_reason(budget_rows(label)));
     const Json& rows = report["error_budget"];
     if (rows.is_array() && !rows.empty() && rows.back()["part"] == "all") {
       Json whole = rows.back();
       report["quality"] = std::move(whole);
     } else {
       OCTAVO_ASSIGN(report["quality"],
-                    section_or_reason("quality", [&] { return candidate_quality(stage("quality")); }));
+                    or_reason(section(&*log_, "quality", [&] { return candidate_quality(stage("quality")); })));
     }
     spread_over_ladder(report);
     return {};
@@ -287,21 +272,24 @@ class AcceptRun {
       begin_stage();
       const std::string label = stage(fmt::format("{}: {}", tasks_[i].name, name));
       const TaskOptions options{.version = o_.version};
-      OCTAVO_ASSIGN(ItemLog log, open_log_file(items_file(i, name), task_identity(*model, tasks_[i], options)));
-      auto result = run_task(*model, tasks_[i], options, &log,
+      auto log = ItemLog::open(o_.unfinished / items_file(i, name), task_identity(*model, tasks_[i], options));
+      if (!log) return fail(of_the_folder(std::move(log).error()));
+      auto result = run_task(*model, tasks_[i], options, &*log,
                              [&](int64_t done, int64_t total) { progress(label, done, total); });
-      if (log.failure()) return fail(*log.failure());
+      if (log->failure()) return fail(of_the_folder(*log->failure()));
       out.tasks.push_back(std::move(result));
     }
     if (needle_.lengths.empty()) return out;
     begin_stage();
     const std::string label = stage("needles: " + name);
-    OCTAVO_ASSIGN(out.needles, section_or_reason("needles " + name, [&]() -> Result<Json> {
-                    OCTAVO_ASSIGN(const std::vector<NeedleCell> cells,
-                                  needle_grid(*model, text_, needle_,
-                                              [&](int64_t done, int64_t total) { progress(label, done, total); }));
-                    return needle_cells(cells);
-                  }));
+    const auto cells = [&]() -> Result<Json> {
+      OCTAVO_ASSIGN(const std::vector<NeedleCell> grid,
+                    needle_grid(
+                        *model, text_, needle_, [&](int64_t done, int64_t total) { progress(label, done, total); },
+                        &*log_, "needles " + name));
+      return needle_cells(grid);
+    };
+    OCTAVO_ASSIGN(out.needles, or_reason(cells()));
     return out;
   }
 
@@ -315,8 +303,7 @@ class AcceptRun {
   NeedleOptions needle_;
   std::string candidate_why_not_;
   std::unique_ptr<Model> base_;
-  std::optional<ItemLog> log_;
-  std::map<std::string, Json> done_;
+  std::optional<SectionLog> log_;
   int stage_ = 0, stages_ = 0;
 };
 

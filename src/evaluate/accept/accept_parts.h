@@ -29,8 +29,7 @@ Json paired_task(const Task& task, const TaskResult& base, const TaskResult& can
 // The metric that the gate takes: acc, exact_match_flexible, exact_match, contains; empty where nothing is scored.
 std::string headline_metric(const Task& task);
 
-// Cells of one model, {"length", "depth", "found", "logprob", "worst_rank"} each; two models' put together.
-Json needle_cells(const std::vector<NeedleCell>& cells);
+// needle_cells() of two models put together.
 Json paired_needles(const NeedleOptions& options, const Json& base, const Json& candidate);
 
 // The figures that gates take, from the report's parts: "measured".

@@ -122,17 +122,6 @@ Json paired_task(const Task& task, const TaskResult& base, const TaskResult& can
           {"candidate_errors", candidate.errors}};
 }
 
-Json needle_cells(const std::vector<NeedleCell>& cells) {
-  Json out = Json::array();
-  for (const NeedleCell& cell : cells)
-    out.push_back({{"length", cell.length},
-                   {"depth", cell.depth},
-                   {"found", cell.found},
-                   {"logprob", cell.logprob},
-                   {"worst_rank", cell.worst_rank}});
-  return out;
-}
-
 Json paired_needles(const NeedleOptions& options, const Json& base, const Json& candidate) {
   Json cells = Json::array();
   int64_t base_found = 0, found = 0, lost = 0, gained = 0;
