@@ -118,6 +118,14 @@ Result<std::string> read_text_file(const std::filesystem::path& path, size_t lim
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+Result<std::string> read_flag_file(std::string_view flag, const std::filesystem::path& path, size_t limit) {
+  auto text = read_text_file(path, limit);
+  if (text) return text;
+  Error error = std::move(text).error();
+  error.where = fmt::format("{} {}", flag, error.where);
+  return fail(std::move(error));
+}
+
 Result<void> write_text_file(const std::filesystem::path& path, std::string_view text) {
   OCTAVO_ASSIGN(AtomicFileWriter writer, AtomicFileWriter::create(path));
   OCTAVO_TRY(writer.write(std::as_bytes(std::span(text))));

@@ -66,6 +66,9 @@ class AtomicFileWriter {
 
 // The whole file as text; refuses files larger than `limit` bytes.
 Result<std::string> read_text_file(const std::filesystem::path& path, size_t limit = size_t{1} << 30);
+// The same for a file that a flag names: so does the error.
+Result<std::string> read_flag_file(std::string_view flag, const std::filesystem::path& path,
+                                   size_t limit = size_t{1} << 30);
 Result<void> write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace octavo

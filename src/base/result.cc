@@ -14,4 +14,13 @@ std::string Error::message() const {
   return text;
 }
 
+std::string Error::line() const {
+  std::string text = what;
+  if (!where.empty()) text += " (" + where + ")";
+  if (!found.empty()) text += "; found " + found;
+  if (!expected.empty()) text += "; expected " + expected;
+  if (!remedy.empty()) text += "; " + remedy;
+  return text;
+}
+
 }  // namespace octavo

@@ -18,6 +18,8 @@ struct Error {
 
   // One line per part, ready to print.
   std::string message() const;
+  // All parts on one line, for tables and reports.
+  std::string line() const;
 };
 
 template <class T>

@@ -156,6 +156,9 @@ Result<KvCalibration> parse_kv_calibration(std::string_view text, const std::str
   OCTAVO_TRY(check_model(file, *model, where, config));
   KvCalibration calibration;
   OCTAVO_ASSIGN(calibration.kv_cache, file.text("kv_cache"));
+  if (!calibration.kv_cache.empty())
+    if (const auto known = parse_kv(calibration.kv_cache); !known)
+      return fail(file.error("kv_cache", known.error().found, known.error().expected));
   OCTAVO_ASSIGN(calibration.estimator, file.text("estimator"));
   OCTAVO_ASSIGN(calibration.tokens, file.integer("tokens"));
   OCTAVO_ASSIGN(const Json* layers, file.get("layers"));

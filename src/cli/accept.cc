@@ -77,6 +77,7 @@ class AcceptCommand final : public Command {
     flags.group("Speed");
     flags.option("prompt", speed_.prompt, "Tokens of the prefill");
     flags.option("generate", speed_.generate, "Decode steps");
+    flags.option("batch", batch_, "Sequences together, whose output tokens per second are the throughput");
     flags.option("repeat", speed_.repeat, "Rounds in which base and candidate take turns (0: no speed)");
     flags.group("Options");
     output_.declare(flags);
@@ -85,7 +86,7 @@ class AcceptCommand final : public Command {
   Result<void> run() override {
     Gates gates = default_gates();
     if (!gates_.empty()) {
-      OCTAVO_ASSIGN(const std::string text, read_text_file(gates_, size_t{1} << 20));
+      OCTAVO_ASSIGN(const std::string text, read_flag_file("--gates", gates_, size_t{1} << 20));
       OCTAVO_ASSIGN(gates, parse_gates(text, gates_));
     }
     OCTAVO_ASSIGN(const AcceptOptions options, options_of());
@@ -105,6 +106,7 @@ class AcceptCommand final : public Command {
     AcceptOptions options{.text = text_,
                           .windows = windows_,
                           .speed = speed_,
+                          .batch = batch_,
                           .selection = selection_,
                           .needle = needle_,
                           .sensitivity = sensitivity_,
@@ -118,7 +120,6 @@ class AcceptCommand final : public Command {
     options.base.options.plan.scheme = base_scheme_;
     OCTAVO_ASSIGN(options.candidate.options.plan, model_.request());
     for (const std::string& task : tasks_) options.tasks.push_back(parse_task(task));
-    options.needle.lengths.clear();
     if (!lengths_.empty()) {
       OCTAVO_ASSIGN(options.needle.lengths, parse_numbers(lengths_, "--needle-lengths"));
     }
@@ -134,9 +135,12 @@ class AcceptCommand final : public Command {
           {.what = "a number is out of range", .where = flag, .found = fmt::format("{}", found), .expected = expected});
     };
     if (speed_.repeat < 0 || speed_.repeat > 1000) return out_of_range("--repeat", speed_.repeat, "0 to 1000");
-    if (speed_.prompt < 1) return out_of_range("--prompt", speed_.prompt, "at least 1");
-    if (speed_.generate < 1) return out_of_range("--generate", speed_.generate, "at least 1");
-    if (needle_.tries < 1 || needle_.tries > 1000) return out_of_range("--needle-tries", needle_.tries, "1 to 1000");
+    constexpr int64_t kMost = 1'000'000'000;
+    if (speed_.prompt < 1 || speed_.prompt > kMost) return out_of_range("--prompt", speed_.prompt, "1 to 1000000000");
+    if (speed_.generate < 1 || speed_.generate > kMost)
+      return out_of_range("--generate", speed_.generate, "1 to 1000000000");
+    if (batch_ < 1 || batch_ > 1024) return out_of_range("--batch", batch_, "1 to 1024");
+    if (windows_.windows < 0) return out_of_range("--windows", windows_.windows, "0 (all of the text) or more");
     if (selection_.limit < 0) return out_of_range("--limit", selection_.limit, "0 (all) or more");
     return {};
   }
@@ -167,8 +171,7 @@ class AcceptCommand final : public Command {
     OCTAVO_TRY(write_text_file(folder / "model_card.md", render_model_card(report)));
     OCTAVO_TRY(
         write_text_file(folder / "report.json", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
-    std::error_code error;  // the report is written; what it was made from may stay without harm
-    std::filesystem::remove_all(options.unfinished, error);
+    remove_unfinished(options);
     return {};
   }
 
@@ -199,9 +202,10 @@ class AcceptCommand final : public Command {
   std::string lengths_, depths_ = "0,25,50,75,100";
   PerplexityOptions windows_{.context = 1024, .windows = 12};
   SpeedOptions speed_;
+  int64_t batch_ = 8;
   std::vector<std::string> tasks_;
   TaskSelection selection_;
-  NeedleOptions needle_;
+  NeedleOptions needle_ = AcceptOptions().needle;
   OutputOptions output_;
   bool accepted_ = false;
 };

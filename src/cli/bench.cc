@@ -50,12 +50,13 @@ class BenchCommand final : public Command {
     OCTAVO_ASSIGN(const SpeedResult result, std::move(measured));
     if (batch_ != 1) {
       Progress progress("measuring", output_.json);
-      OCTAVO_ASSIGN(
-          together_,
-          measure_batch_speed(
-              *model,
-              {.batch = batch_, .prompt = options_.prompt, .generate = options_.generate, .repeat = options_.repeat},
-              [&](int done, int total) { progress.update(done, total); }));
+      OCTAVO_ASSIGN(together_, measure_batch_speed(*model,
+                                                   {.batch = batch_,
+                                                    .prompt = options_.prompt,
+                                                    .generate = options_.generate,
+                                                    .depth = options_.depth,
+                                                    .repeat = options_.repeat},
+                                                   [&](int done, int total) { progress.update(done, total); }));
     }
     output_.json ? print_json(*model, result) : print(*model, result);
     return {};

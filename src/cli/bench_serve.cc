@@ -7,6 +7,7 @@
 
 #include "cli/bench_serve_report.h"
 #include "cli/commands.h"
+#include "cli/given_flags.h"
 #include "cli/local_server.h"
 #include "cli/terminal.h"
 #include "loadgen/load_generator.h"
@@ -112,14 +113,7 @@ class BenchServeCommand final : public Command {
                    .where = "--endpoint",
                    .found = endpoint_,
                    .expected = "/v1/completions or /v1/chat/completions"});
-    const bool precision = !model_.plan.scheme.empty() || !model_.plan_file.empty() ||
-                           !model_.plan.kv_cache_dtype.empty() || !model_.plan.k_dtype.empty() ||
-                           !model_.plan.v_dtype.empty() || !model_.plan.ignore.empty() || !model_.overrides.empty();
-    if (looks_like_url(model_.model) &&
-        (precision || engine_.given() || model_.machine.threads != 0 || !model_.machine.isa.empty()))
-      return fail({.what = "flags of Precision, Engine and Machine mean nothing to a server that runs already",
-                   .where = model_.model,
-                   .remedy = "give them to the server, or give a MODEL to be served in this process"});
+    OCTAVO_TRY(check_uses());
     shape_ = {.chat = endpoint_.ends_with("/chat/completions"), .temperature = temperature_, .ignore_eos = ignore_eos_};
     if (concurrency_ == 0 && !rate_) concurrency_ = kDefaultConcurrency;
     options_ = {
@@ -127,6 +121,33 @@ class BenchServeCommand final : public Command {
         .concurrency = static_cast<size_t>(concurrency_),
         .connection = {.api_key = api_key_, .timeout_seconds = static_cast<double>(timeout_), .insecure = insecure_}};
     return {};
+  }
+
+  // Flags of a model that is served here beside the URL of one that is served already; of random requests beside given
+  // ones.
+  Result<void> check_uses() const {
+    if (looks_like_url(model_.model)) {
+      const PlanRequest& plan = model_.plan;
+      const GivenFlag serving[] = {{"--quantization", !plan.scheme.empty()},
+                                   {"--plan", !model_.plan_file.empty()},
+                                   {"--kv-cache-dtype", !plan.kv_cache_dtype.empty()},
+                                   {"--k-dtype", !plan.k_dtype.empty()},
+                                   {"--v-dtype", !plan.v_dtype.empty()},
+                                   {"--kv-calibration", !plan.kv_calibration.empty()},
+                                   {"--ignore", !plan.ignore.empty()},
+                                   {"--override", !model_.overrides.empty()},
+                                   {"--threads", model_.machine.threads != 0},
+                                   {"--isa", !model_.machine.isa.empty()},
+                                   {"flags of the group Engine", engine_.given()}};
+      OCTAVO_TRY(refuse_flags(serving, fmt::format("the server at {} runs already; give it to that, or give a MODEL to "
+                                                   "be served in this process",
+                                                   model_.model)));
+    }
+    if (dataset_.empty()) return {};
+    const GivenFlag random[] = {{"--input-len", input_len_ != BenchServeCommand().input_len_},
+                                {"--shared-prefix", shared_prefix_ != 0},
+                                {"--vocab-size", vocab_size_ != 0}};
+    return refuse_flags(random, "--dataset brings its own prompts");
   }
 
   Result<void> check_rate() {

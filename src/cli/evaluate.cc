@@ -2,16 +2,46 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <span>
+#include <utility>
 
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/evaluate_modes.h"
+#include "cli/version.h"
+#include "evaluate/model_facts.h"
 
 namespace octavo {
 
 Result<std::string> evaluation_text(const EvaluateFlags& flags) {
   if (flags.text.empty()) return fail({.what = "no text to evaluate on", .where = "--text", .expected = "a file"});
-  return read_text_file(flags.text);
+  return read_flag_file("--text", flags.text);
+}
+
+Result<std::optional<SectionLog>> open_sections(const EvaluateFlags& flags, std::string_view mode,
+                                                const std::vector<ModelSpec>& models, std::string_view text,
+                                                const Json& settings) {
+  if (flags.resume.empty()) return std::nullopt;
+  Json identity = {{"octavo", fmt::format("finished parts of {}", mode)},
+                   {"version", kVersion},
+                   {"text", text_hash({std::string(text)})},
+                   {"settings", settings}};
+  for (const ModelSpec& spec : models) {
+    OCTAVO_ASSIGN(const PlannedCheckpoint planned, open_planned(spec.path, spec.options));
+    const std::string side = &spec == &models.front() ? "model" : "candidate";
+    identity[side] = spec.path.string();
+    identity[side + "_files"] = model_fingerprint(spec.path);
+    identity[side + "_plan"] = plan_fingerprint(planned.plan, planned.checkpoint);
+    identity[side + "_isa"] = isa_name(spec.options.isa.value_or(best_isa()));
+  }
+  OCTAVO_ASSIGN(SectionLog log, SectionLog::open(flags.resume, identity));
+  return std::optional<SectionLog>(std::move(log));
+}
+
+std::string with_error(const std::string& figure, double standard_error, int decimals) {
+  if (!std::isfinite(standard_error)) return figure + " ± -";
+  return fmt::format("{} ± {:.{}f}", figure, standard_error, decimals);
 }
 
 Result<ModelSpec> model_spec(const EvaluateFlags& flags) {
@@ -52,6 +82,53 @@ Result<void> write_json_lines(const std::string& path, const std::vector<Json>& 
 
 namespace {
 
+// What can be asked for: bits of a set.
+constexpr unsigned kPerplexity = 1, kAgainst = 2, kTask = 4, kNeedle = 8, kKvTable = 16, kAnswers = 32, kAll = 63;
+
+struct Mode {
+  unsigned bit;
+  std::string_view flag;
+  bool asked;
+  Result<void> (*run)(const EvaluateFlags&);
+};
+
+// The modes in which a flag does something.
+struct FlagUse {
+  std::string_view flag;
+  unsigned modes;
+  bool given;
+};
+
+std::vector<FlagUse> flag_uses(const EvaluateFlags& f) {
+  const EvaluateFlags plain{};
+  const PlanRequest& plan = f.model.plan;
+  const unsigned own_cache = kAll & ~(kKvTable | (f.kv_dtypes.empty() ? 0 : kNeedle));
+  return {{"--text", kPerplexity | kAgainst | kNeedle | kKvTable, !f.text.empty()},
+          {"--context", kPerplexity | kAgainst, f.windows.context != plain.windows.context},
+          {"--windows", kPerplexity | kAgainst | kKvTable, f.windows.windows != plain.windows.windows},
+          {"--error-budget", kAgainst, f.error_budget},
+          {"--data", kTask, !f.data.empty()},
+          {"--limit", kTask, f.selection.limit != plain.selection.limit},
+          {"--seed", kTask | kNeedle, f.selection.seed != plain.selection.seed},
+          {"--shots", kTask, f.shots != plain.shots},
+          {"--shots-from", kTask, !f.shots_from.empty()},
+          {"--max-tokens", kTask | kAnswers, f.max_tokens != plain.max_tokens},
+          {"--raw", kTask, f.raw},
+          {"--add-special", kTask, f.add_special},
+          {"--resume", kAll & ~kPerplexity, !f.resume.empty()},
+          {"--items-out", kTask, !f.items_out.empty()},
+          {"--out", kTask | kAnswers, !f.out.empty()},
+          {"--lengths", kNeedle, f.lengths != plain.lengths},
+          {"--depths", kNeedle, f.depths != plain.depths},
+          {"--tries", kNeedle, f.tries != plain.tries},
+          {"--contexts", kKvTable, !f.contexts.empty()},
+          {"--kv-dtypes", kNeedle | kKvTable, !f.kv_dtypes.empty()},
+          {"--diff", kAnswers, !f.diff.empty()},
+          {"--kv-cache-dtype", own_cache, !plan.kv_cache_dtype.empty()},
+          {"--k-dtype", own_cache, !plan.k_dtype.empty()},
+          {"--v-dtype", own_cache, !plan.v_dtype.empty()}};
+}
+
 class EvaluateCommand final : public Command {
  public:
   std::string_view name() const override { return "evaluate"; }
@@ -80,6 +157,8 @@ class EvaluateCommand final : public Command {
     declare_task(flags);
     declare_context(flags);
     flags.group("Options");
+    flags.option("resume", f.resume,
+                 "A file of finished items, rows, cells or answers: written while running, and gone on with");
     f.output.declare(flags);
   }
 
@@ -97,7 +176,6 @@ class EvaluateCommand final : public Command {
     flags.option("max-tokens", f.max_tokens, "Of a generated answer (0: the task's own; 64 with --answers)");
     flags.flag("raw", f.raw, "Generation without the chat template");
     flags.flag("add-special", f.add_special, "With the special tokens that the tokenizer adds (BOS)");
-    flags.option("resume", f.resume, "A file of finished items: written while running, and gone on with");
     flags.option("items-out", f.items_out, "Write what was measured of each item (JSONL)");
     flags.option("out", f.out, "Write the generated answers (JSONL; HumanEval's {task_id, completion})");
   }
@@ -120,16 +198,11 @@ class EvaluateCommand final : public Command {
 
   Result<void> run() override {
     const EvaluateFlags& f = flags_;
-    struct Mode {
-      std::string_view flag;
-      bool asked;
-      Result<void> (*run)(const EvaluateFlags&);
-    };
-    const Mode modes[] = {{"--against", f.compares() || f.error_budget, evaluate_against},
-                          {"--task", !f.task.empty(), evaluate_task},
-                          {"--needle", f.needle, evaluate_needle},
-                          {"--kv-table", f.kv_table, evaluate_kv_table},
-                          {"--answers", !f.answers.empty() || f.boundary, evaluate_answers}};
+    const Mode modes[] = {{kAgainst, "--against", f.compares() || f.error_budget, evaluate_against},
+                          {kTask, "--task", !f.task.empty(), evaluate_task},
+                          {kNeedle, "--needle", f.needle, evaluate_needle},
+                          {kKvTable, "--kv-table", f.kv_table, evaluate_kv_table},
+                          {kAnswers, "--answers", !f.answers.empty() || f.boundary, evaluate_answers}};
     const Mode* chosen = nullptr;
     for (const Mode& mode : modes) {
       if (!mode.asked) continue;
@@ -139,10 +212,37 @@ class EvaluateCommand final : public Command {
                      .remedy = "leave one of them out"});
       chosen = &mode;
     }
+    OCTAVO_TRY(check_flags(modes, chosen));
     return chosen == nullptr ? evaluate_perplexity(f) : chosen->run(f);
   }
 
  private:
+  // Flags of other modes than the chosen one (none: perplexity), and numbers that nothing can mean.
+  Result<void> check_flags(std::span<const Mode> modes, const Mode* chosen) const {
+    for (const FlagUse& use : flag_uses(flags_)) {
+      if (!use.given || (use.modes & (chosen == nullptr ? kPerplexity : chosen->bit)) != 0) continue;
+      std::string names = (use.modes & kPerplexity) != 0 ? "perplexity" : "";
+      for (const Mode& mode : modes)
+        if ((use.modes & mode.bit) != 0) names += (names.empty() ? "" : ", ") + std::string(mode.flag);
+      return fail({.what = chosen == nullptr ? "the flag does nothing without its mode"
+                                             : fmt::format("the flag does nothing with {}", chosen->flag),
+                   .where = std::string(use.flag),
+                   .expected = "with " + names,
+                   .remedy = "leave it out"});
+    }
+    const std::pair<const char*, int64_t> counts[] = {{"--windows", flags_.windows.windows},
+                                                      {"--limit", flags_.selection.limit},
+                                                      {"--shots", flags_.shots},
+                                                      {"--max-tokens", flags_.max_tokens}};
+    for (const auto& [flag, count] : counts)
+      if (count < 0)
+        return fail({.what = "a number is negative",
+                     .where = flag,
+                     .found = fmt::format("{}", count),
+                     .expected = "0 or more"});
+    return {};
+  }
+
   EvaluateFlags flags_;
 };
 

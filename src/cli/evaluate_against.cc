@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/evaluate_modes.h"
 #include "cli/terminal.h"
+#include "evaluate/compare_json.h"
 
 namespace octavo {
 namespace {
@@ -51,48 +52,26 @@ Result<Pair> pair_of(const EvaluateFlags& flags) {
 }
 
 Json json_of(const CompareResult& r) {
-  return {{"kl",
-           {{"mean", r.kl_mean},
-            {"standard_error", r.kl_standard_error},
-            {"median", r.kl_median},
-            {"p99", r.kl_p99},
-            {"p99.9", r.kl_p999},
-            {"max", r.kl_max},
-            {"max_token", r.kl_max_token}}},
-          {"same_top", r.same_top},
-          {"base_perplexity", r.base_perplexity},
-          {"candidate_perplexity", r.candidate_perplexity},
-          {"perplexity_change", r.perplexity_change()},
-          {"perplexity_change_standard_error", r.perplexity_change_standard_error()},
-          {"nll_difference", r.nll_difference},
-          {"nll_difference_standard_error", r.nll_difference_standard_error},
-          {"tokens_scored", r.tokens_scored},
-          {"windows", r.windows},
-          {"seconds", r.seconds},
-          {"base_seconds", r.base_seconds},
-          {"candidate_seconds", r.candidate_seconds}};
-}
-
-Json json_of(const std::vector<BudgetRow>& rows) {
-  Json out = Json::array();
-  for (const BudgetRow& row : rows) {
-    Json entry = {{"part", row.part}, {"formats", row.formats}};
-    if (row.result) entry.update(json_of(*row.result));
-    if (!row.result) entry["why_not"] = row.why_not;
-    out.push_back(std::move(entry));
-  }
+  Json out = compare_json(r);
+  out.update({{"nll_difference", r.nll_difference},
+              {"nll_difference_standard_error", number_or_null(r.nll_difference_standard_error)},
+              {"seconds", r.seconds},
+              {"base_seconds", r.base_seconds},
+              {"candidate_seconds", r.candidate_seconds}});
   return out;
 }
 
 std::string change_text(const CompareResult& r) {
-  return fmt::format("{:+.2f} % ± {:.2f}", 100 * r.perplexity_change(), 100 * r.perplexity_change_standard_error());
+  return with_error(fmt::format("{:+.2f} %", 100 * r.perplexity_change()), 100 * r.perplexity_change_standard_error(),
+                    2);
 }
 
 void print(const CompareResult& r, int64_t context) {
   fmt::print("perplexity: base {:.4f}, candidate {:.4f} ({})\n", r.base_perplexity, r.candidate_perplexity,
              change_text(r));
-  fmt::print("KL(base || candidate), nats: mean {:.5f} ± {:.5f}, median {:.5f}, p99 {:.4f}, p99.9 {:.4f}, max {:.4f}\n",
-             r.kl_mean, r.kl_standard_error, r.kl_median, r.kl_p99, r.kl_p999, r.kl_max);
+  fmt::print("KL(base || candidate), nats: mean {}, median {:.5f}, p99 {:.4f}, p99.9 {:.4f}, max {:.4f}\n",
+             with_error(fmt::format("{:.5f}", r.kl_mean), r.kl_standard_error, 5), r.kl_median, r.kl_p99, r.kl_p999,
+             r.kl_max);
   fmt::print("same most likely token: {:.2f} %\n", 100 * r.same_top);
   fmt::print("{} tokens in {} windows of {}; {:.1f} s ({:.1f} s base, {:.1f} s candidate), {:.0f} tok/s\n",
              r.tokens_scored, r.windows, context, r.seconds, r.base_seconds, r.candidate_seconds,
@@ -114,13 +93,15 @@ void print(const std::vector<BudgetRow>& rows) {
   fmt::print("\nError budget\n{}", table.text());
 }
 
-Result<CompareResult> measure(const Pair& pair, const std::string& text, const EvaluateFlags& flags) {
+Result<Json> measure(const Pair& pair, const std::string& text, const EvaluateFlags& flags) {
   Progress progress("comparing", flags.output.json);
   OCTAVO_ASSIGN(const std::unique_ptr<Model> base, Model::load(pair.base.path, pair.base.options));
   OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(pair.candidate.path, pair.candidate.options));
-  return compare(*base, *candidate, text, flags.windows, [&](int64_t done, int64_t total, double kl) {
-    progress.update(static_cast<double>(done), static_cast<double>(total), fmt::format("KL {:.5f}", kl));
-  });
+  OCTAVO_ASSIGN(const CompareResult result,
+                compare(*base, *candidate, text, flags.windows, [&](int64_t done, int64_t total, double kl) {
+                  progress.update(static_cast<double>(done), static_cast<double>(total), fmt::format("KL {:.5f}", kl));
+                }));
+  return whole_json(result);
 }
 
 }  // namespace
@@ -132,20 +113,26 @@ Result<void> evaluate_against(const EvaluateFlags& flags) {
                  .remedy = "name one with --against or --against-quantization"});
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
   OCTAVO_ASSIGN(const Pair pair, pair_of(flags));
-  OCTAVO_ASSIGN(const CompareResult result, measure(pair, text, flags));
+  OCTAVO_ASSIGN(std::optional<SectionLog> log,
+                open_sections(flags, "--against", {pair.base, pair.candidate}, text,
+                              {{"context", flags.windows.context}, {"windows", flags.windows.windows}}));
+  OCTAVO_ASSIGN(const Json measured, section(address(log), "comparison", [&] { return measure(pair, text, flags); }));
+  const std::optional<CompareResult> read = read_compare(measured);
+  if (!read) return fail(log->refuse("comparison"));
+  const CompareResult& result = *read;
   if (!flags.output.json) print(result, flags.windows.context);
   std::vector<BudgetRow> budget;
   if (flags.error_budget) {
     Progress progress("error budget", flags.output.json);
-    OCTAVO_ASSIGN(budget, error_budget(pair.base, pair.candidate, text, flags.windows,
-                                       [&](std::string_view part, int64_t done, int64_t total) {
-                                         progress.update(static_cast<double>(done), static_cast<double>(total), part);
-                                       }));
+    const auto report = [&](std::string_view part, int64_t done, int64_t total) {
+      progress.update(static_cast<double>(done), static_cast<double>(total), part);
+    };
+    OCTAVO_ASSIGN(budget, error_budget(pair.base, pair.candidate, text, flags.windows, report, address(log)));
   }
   if (flags.output.json) {
     Json out = json_of(result);
     out["context"] = flags.windows.context;
-    if (flags.error_budget) out["error_budget"] = json_of(budget);
+    if (flags.error_budget) out["error_budget"] = budget_json(budget);
     fmt::print("{}\n", out.dump(2));
   } else if (flags.error_budget) {
     print(budget);

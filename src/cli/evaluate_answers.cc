@@ -79,13 +79,18 @@ Result<void> evaluate_answers(const EvaluateFlags& flags) {
   } else {
     OCTAVO_ASSIGN(prompts, read_prompts(*model, flags.answers));
   }
+  const int64_t max_tokens = flags.max_tokens > 0 ? flags.max_tokens : 64;
+  OCTAVO_ASSIGN(const ModelSpec spec, model_spec(flags));
+  OCTAVO_ASSIGN(
+      std::optional<SectionLog> log,
+      open_sections(flags, "--answers", {spec}, "", {{"prompts", prompts_hash(prompts)}, {"max_tokens", max_tokens}}));
   std::vector<Json> lines;
   {
     Progress progress("answering", flags.output.json);
-    OCTAVO_ASSIGN(lines, write_answers(*model, prompts, flags.max_tokens > 0 ? flags.max_tokens : 64,
-                                       [&](int64_t done, int64_t total) {
-                                         progress.update(static_cast<double>(done), static_cast<double>(total));
-                                       }));
+    const auto report = [&](int64_t done, int64_t total) {
+      progress.update(static_cast<double>(done), static_cast<double>(total));
+    };
+    OCTAVO_ASSIGN(lines, write_answers(*model, prompts, max_tokens, report, address(log)));
   }
   if (!flags.out.empty()) OCTAVO_TRY(write_json_lines(flags.out, lines));
   if (flags.diff.empty()) {

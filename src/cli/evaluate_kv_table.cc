@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/evaluate_modes.h"
 #include "cli/terminal.h"
+#include "evaluate/compare_json.h"
 #include "evaluate/kv_table.h"
 
 namespace octavo {
@@ -13,9 +14,8 @@ namespace {
 
 Result<KvTableOptions> options_of(const EvaluateFlags& flags, const ModelSpec& spec) {
   KvTableOptions options{.windows = flags.windows.windows};
-  OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(spec.path));
-  const std::string& calibration = spec.options.plan.kv_calibration;
-  if (!calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(calibration));
+  OCTAVO_ASSIGN(const PlannedCheckpoint planned, open_planned(spec.path, spec.options));
+  const Checkpoint& checkpoint = planned.checkpoint;
   if (flags.kv_dtypes.empty()) options.choices = kv_choices(checkpoint);
   for (const std::string& name : split_list(flags.kv_dtypes)) {
     OCTAVO_ASSIGN(KvChoice choice, parse_kv_choice(name));
@@ -32,42 +32,40 @@ Result<KvTableOptions> options_of(const EvaluateFlags& flags, const ModelSpec& s
   return options;
 }
 
-void print(const std::vector<KvTableRow>& rows, double wide_bytes) {
+void print(const std::vector<KvTableRow>& rows) {
   Table table({"context, K/V", "bytes per token", "perplexity", "", "mean KL", "p99.9 KL", "same top"});
   int64_t context = 0;
   for (const KvTableRow& row : rows) {
+    const std::string name = fmt::format("{} {}", row.context, row.choice.name()),
+                      bytes = fmt::format("{:.0f}", row.bytes_per_token);
+    if (!row.result) {
+      table.add({name, bytes, "", "", "", "", "not measured: " + row.why_not});
+      continue;
+    }
+    const CompareResult& r = *row.result;
     if (row.context != context) {
       context = row.context;
-      table.add({fmt::format("{} bf16", context), fmt::format("{:.0f}", wide_bytes),
-                 fmt::format("{:.4f}", row.result.base_perplexity), "", "", "", ""});
+      table.add({fmt::format("{} bf16", context), fmt::format("{:.0f}", row.bf16_bytes_per_token),
+                 fmt::format("{:.4f}", r.base_perplexity), "", "", "", ""});
     }
-    const CompareResult& r = row.result;
-    table.add(
-        {fmt::format("{} {}", context, row.choice.name()), fmt::format("{:.0f}", row.bytes_per_token),
-         fmt::format("{:.4f}", r.candidate_perplexity),
-         fmt::format("{:+.3f} % ± {:.3f}", 100 * r.perplexity_change(), 100 * r.perplexity_change_standard_error()),
-         fmt::format("{:.6f}", r.kl_mean), fmt::format("{:.4f}", r.kl_p999),
-         fmt::format("{:.2f} %", 100 * r.same_top)});
+    table.add({name, bytes, fmt::format("{:.4f}", r.candidate_perplexity),
+               with_error(fmt::format("{:+.3f} %", 100 * r.perplexity_change()),
+                          100 * r.perplexity_change_standard_error(), 3),
+               fmt::format("{:.6f}", r.kl_mean), fmt::format("{:.4f}", r.kl_p999),
+               fmt::format("{:.2f} %", 100 * r.same_top)});
   }
   fmt::print("{}", table.text());
 }
 
-Json json_of(const std::vector<KvTableRow>& rows, double wide_bytes) {
+Json json_of(const std::vector<KvTableRow>& rows) {
   Json list = Json::array();
-  for (const KvTableRow& row : rows)
-    list.push_back({{"kv", row.choice.name()},
-                    {"context", row.context},
-                    {"bytes_per_token", row.bytes_per_token},
-                    {"perplexity", row.result.candidate_perplexity},
-                    {"bf16_perplexity", row.result.base_perplexity},
-                    {"perplexity_change", row.result.perplexity_change()},
-                    {"perplexity_change_standard_error", row.result.perplexity_change_standard_error()},
-                    {"kl_mean", row.result.kl_mean},
-                    {"kl_p99.9", row.result.kl_p999},
-                    {"kl_max", row.result.kl_max},
-                    {"same_top", row.result.same_top},
-                    {"tokens_scored", row.result.tokens_scored}});
-  return {{"bf16_bytes_per_token", wide_bytes}, {"rows", std::move(list)}};
+  for (const KvTableRow& row : rows) {
+    Json entry = {{"kv", row.choice.name()}, {"context", row.context}, {"bytes_per_token", row.bytes_per_token}};
+    if (row.result) entry.update(compare_json(*row.result));
+    if (!row.result) entry["why_not"] = row.why_not;
+    list.push_back(std::move(entry));
+  }
+  return {{"bf16_bytes_per_token", rows.empty() ? 0 : rows[0].bf16_bytes_per_token}, {"rows", std::move(list)}};
 }
 
 }  // namespace
@@ -76,20 +74,20 @@ Result<void> evaluate_kv_table(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
   OCTAVO_ASSIGN(const ModelSpec spec, model_spec(flags));
   OCTAVO_ASSIGN(const KvTableOptions options, options_of(flags, spec));
-  OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(spec.path));
-  const ModelConfig& c = checkpoint.config();
-  const auto wide_bytes = static_cast<double>(c.num_layers * c.num_kv_heads * c.head_dim * 4);  // K and V, two bytes
+  OCTAVO_ASSIGN(std::optional<SectionLog> log,
+                open_sections(flags, "--kv-table", {spec}, text, {{"windows", options.windows}}));
   std::vector<KvTableRow> rows;
   {
     Progress progress("KV table", flags.output.json);
-    OCTAVO_ASSIGN(rows, kv_table(spec, text, options, [&](std::string_view row, int64_t done, int64_t total) {
-                    progress.update(static_cast<double>(done), static_cast<double>(total), row);
-                  }));
+    const auto report = [&](std::string_view row, int64_t done, int64_t total) {
+      progress.update(static_cast<double>(done), static_cast<double>(total), row);
+    };
+    OCTAVO_ASSIGN(rows, kv_table(spec, text, options, report, address(log)));
   }
   if (flags.output.json) {
-    fmt::print("{}\n", json_of(rows, wide_bytes).dump(2));
+    fmt::print("{}\n", json_of(rows).dump(2));
   } else {
-    print(rows, wide_bytes);
+    print(rows);
   }
   return {};
 }

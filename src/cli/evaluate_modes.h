@@ -1,12 +1,14 @@
 // What `octavo evaluate` can do: one function per mode, each in the file of its name.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/options.h"
 #include "evaluate/error_budget.h"
 #include "evaluate/perplexity.h"
+#include "evaluate/section_log.h"
 #include "evaluate/tasks/task.h"
 
 namespace octavo {
@@ -54,6 +56,17 @@ Result<std::vector<int64_t>> parse_numbers(const std::string& text, const std::s
 std::vector<std::string> split_list(const std::string& text);
 // What every mode that writes lines of JSON uses.
 Result<void> write_json_lines(const std::string& path, const std::vector<Json>& lines);
+// The log of --resume for a mode whose finished parts are kept in one; nothing without the flag. `settings`: what the
+// results depend on beside the models and the text.
+Result<std::optional<SectionLog>> open_sections(const EvaluateFlags& flags, std::string_view mode,
+                                                const std::vector<ModelSpec>& models, std::string_view text,
+                                                const Json& settings);
+inline SectionLog* address(std::optional<SectionLog>& log) {
+  return log ? &*log : nullptr;
+}
+
+// "0.0312 ± 0.0024"; "± -" where the standard error is not known: of one window, or one item.
+std::string with_error(const std::string& figure, double standard_error, int decimals);
 // The text of --text; an error that names the flag where there is none.
 Result<std::string> evaluation_text(const EvaluateFlags& flags);
 

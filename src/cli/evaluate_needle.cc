@@ -5,6 +5,7 @@
 #include "cli/evaluate_modes.h"
 #include "cli/terminal.h"
 #include "evaluate/kv_table.h"
+#include "evaluate/model_facts.h"
 #include "evaluate/needle.h"
 
 namespace octavo {
@@ -43,15 +44,7 @@ void print(const Grid& grid, const NeedleOptions& options) {
 }
 
 Json json_of(const Grid& grid) {
-  Json cells = Json::array();
-  for (const NeedleCell& cell : grid.cells)
-    cells.push_back({{"length", cell.length},
-                     {"depth", cell.depth},
-                     {"tries", cell.tries},
-                     {"found", cell.found},
-                     {"logprob", cell.logprob},
-                     {"worst_rank", cell.worst_rank}});
-  return {{"kv", grid.kv}, {"cells", std::move(cells)}};
+  return {{"kv", grid.kv}, {"cells", needle_cells(grid.cells)}};
 }
 
 }  // namespace
@@ -62,6 +55,8 @@ Result<void> evaluate_needle(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(const ModelSpec spec, model_spec(flags));
   std::vector<std::string> names = split_list(flags.kv_dtypes);
   if (names.empty()) names = {""};  // the plan's own
+  OCTAVO_ASSIGN(std::optional<SectionLog> log,
+                open_sections(flags, "--needle", {spec}, text, {{"seed", options.seed}, {"tries", options.tries}}));
   std::vector<Grid> grids;
   for (const std::string& name : names) {
     ModelOptions model_options = spec.options;
@@ -70,12 +65,14 @@ Result<void> evaluate_needle(const EvaluateFlags& flags) {
       model_options.plan = with_kv(spec.options.plan, choice);
     }
     OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(spec.path, model_options));
-    const KvPlan& kv = model->plan().kv.front();
-    Grid grid{.kv = name.empty() ? kv_name(kv) : name};
+    Grid grid{.kv = name.empty() ? kv_cache_name(model->plan()) : name};
     Progress progress(fmt::format("needle {}", name), flags.output.json);
-    OCTAVO_ASSIGN(grid.cells, needle_grid(*model, text, options, [&](int64_t done, int64_t total) {
-                    progress.update(static_cast<double>(done), static_cast<double>(total));
-                  }));
+    OCTAVO_ASSIGN(grid.cells, needle_grid(
+                                  *model, text, options,
+                                  [&](int64_t done, int64_t total) {
+                                    progress.update(static_cast<double>(done), static_cast<double>(total));
+                                  },
+                                  address(log), "KV " + grid.kv));
     grids.push_back(std::move(grid));
   }
   if (!flags.output.json) {

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/evaluate_modes.h"
 #include "cli/terminal.h"
+#include "evaluate/compare_json.h"
 
 namespace octavo {
 
@@ -22,7 +23,7 @@ Result<void> evaluate_perplexity(const EvaluateFlags& flags) {
   if (flags.output.json) {
     const Json out = {{"perplexity", result.perplexity},
                       {"nll", result.nll},
-                      {"nll_standard_error", result.nll_standard_error},
+                      {"nll_standard_error", number_or_null(result.nll_standard_error)},
                       {"tokens_scored", result.tokens_scored},
                       {"tokens", result.tokens},
                       {"windows", result.windows},
@@ -34,10 +35,9 @@ Result<void> evaluate_perplexity(const EvaluateFlags& flags) {
     fmt::print("{}\n", out.dump(2));
     return {};
   }
-  fmt::print(
-      "perplexity {:.4f} (mean NLL {:.5f} ± {:.5f}) over {} tokens in {} windows of {}; {:.1f} s, {:.0f} tok/s\n",
-      result.perplexity, result.nll, result.nll_standard_error, result.tokens_scored, result.windows,
-      flags.windows.context, result.seconds, rate);
+  fmt::print("perplexity {:.4f} (mean NLL {}) over {} tokens in {} windows of {}; {:.1f} s, {:.0f} tok/s\n",
+             result.perplexity, with_error(fmt::format("{:.5f}", result.nll), result.nll_standard_error, 5),
+             result.tokens_scored, result.windows, flags.windows.context, result.seconds, rate);
   return {};
 }
 

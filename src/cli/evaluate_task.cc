@@ -1,24 +1,37 @@
 // octavo evaluate MODEL --task T: accuracy and perplexity on sets of questions.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 
 #include "base/json.h"
 #include "cli/evaluate_modes.h"
+#include "cli/given_flags.h"
 #include "cli/terminal.h"
+#include "cli/version.h"
+#include "evaluate/compare_json.h"
 #include "evaluate/run_task.h"
 
 namespace octavo {
 namespace {
 
 Result<TaskOptions> options_of(const EvaluateFlags& flags) {
-  TaskOptions options{.add_special = flags.add_special, .raw = flags.raw};
-  if (flags.shots == 0) return options;
+  TaskOptions options{.add_special = flags.add_special, .raw = flags.raw, .version = kVersion};
+  if (flags.shots == 0) {
+    const GivenFlag with_shots[] = {{"--shots-from", !flags.shots_from.empty()}};
+    OCTAVO_TRY(refuse_flags(with_shots, "it goes with --shots N"));
+    return options;
+  }
   if (flags.shots < 0 || flags.shots_from.empty())
     return fail({.what = "solved examples need a number and their data",
                  .where = flags.shots < 0 ? "--shots" : "--shots-from",
                  .expected = "--shots N --shots-from FILE.jsonl"});
   OCTAVO_ASSIGN(const Task examples, load_task(flags.task, flags.shots_from, {.limit = flags.shots}));
+  if (static_cast<int64_t>(examples.items.size()) < flags.shots)
+    return fail({.what = "there are fewer solved examples than asked for",
+                 .where = "--shots",
+                 .found = fmt::format("{} in {}", examples.items.size(), flags.shots_from),
+                 .expected = fmt::format("{}", flags.shots)});
   options.examples = few_shot_examples(examples);
   return options;
 }
@@ -35,10 +48,18 @@ Result<void> write_files(const EvaluateFlags& flags, const TaskResult& result) {
 Json json_of(const EvaluateFlags& flags, const Task& task, const Model& model, const TaskResult& result) {
   Json metrics = Json::object();
   for (const TaskMetric& metric : result.metrics)
-    metrics[metric.name] = {{"value", metric.value}, {"standard_error", metric.standard_error}};
-  return {{"task", task.name},         {"items", task.items.size()},    {"metrics", metrics},
-          {"shots", flags.shots},      {"seed", flags.selection.seed},  {"resumed", result.resumed},
-          {"seconds", result.seconds}, {"scheme", model.plan().scheme}, {"isa", isa_name(model.isa())}};
+    metrics[metric.name] = {{"value", metric.value}, {"standard_error", number_or_null(metric.standard_error)}};
+  return {{"task", task.name},
+          {"items", task.items.size()},
+          {"metrics", metrics},
+          {"truncated", result.truncated},
+          {"errors", result.errors},
+          {"shots", flags.shots},
+          {"seed", flags.selection.seed},
+          {"resumed", result.resumed},
+          {"seconds", result.seconds},
+          {"scheme", model.plan().scheme},
+          {"isa", isa_name(model.isa())}};
 }
 
 }  // namespace
@@ -46,8 +67,11 @@ Json json_of(const EvaluateFlags& flags, const Task& task, const Model& model, c
 Result<void> evaluate_task(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(Task task, load_task(flags.task, flags.data, flags.selection));
   if (flags.max_tokens > 0) task.max_tokens = flags.max_tokens;
-  if (!flags.out.empty() && task.kind != TaskKind::kGeneration)
-    return fail({.what = "the task generates nothing", .where = "--out", .remedy = "use --items-out"});
+  if (task.kind != TaskKind::kGeneration) {
+    const GivenFlag generating[] = {
+        {"--out", !flags.out.empty()}, {"--max-tokens", flags.max_tokens != 0}, {"--raw", flags.raw}};
+    OCTAVO_TRY(refuse_flags(generating, fmt::format("task {} generates nothing", task.name)));
+  }
   OCTAVO_ASSIGN(const TaskOptions options, options_of(flags));
   OCTAVO_ASSIGN(const std::unique_ptr<Model> model, flags.model.load(flags.output.json));
   std::optional<ItemLog> log;
@@ -72,9 +96,14 @@ Result<void> evaluate_task(const EvaluateFlags& flags) {
   fmt::print("{}: {} items", task.name, task.items.size());
   if (result.resumed > 0) fmt::print(" ({} from {})", result.resumed, flags.resume);
   fmt::print("; {:.1f} s\n", result.seconds);
+  if (result.truncated > 0)
+    fmt::print("{} prompts lost their beginning: with the answer they are longer than the model's context\n",
+               result.truncated);
+  if (result.errors > 0) fmt::print("{} prompts were refused and count as wrong\n", result.errors);
   Table table({"metric", "value", "standard error"});
   for (const TaskMetric& metric : result.metrics)
-    table.add({metric.name, fmt::format("{:.4f}", metric.value), fmt::format("{:.4f}", metric.standard_error)});
+    table.add({metric.name, fmt::format("{:.4f}", metric.value),
+               std::isfinite(metric.standard_error) ? fmt::format("{:.4f}", metric.standard_error) : "-"});
   if (!result.metrics.empty()) fmt::print("{}", table.text());
   return {};
 }

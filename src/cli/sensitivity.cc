@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/evaluate_modes.h"
+#include "cli/given_flags.h"
 #include "cli/options.h"
 #include "cli/sensitivity_tables.h"
 #include "cli/terminal.h"
@@ -60,6 +61,7 @@ class SensitivityCommand final : public Command {
     OCTAVO_TRY(check_flags());
     if (!budget_.empty()) {
       OCTAVO_ASSIGN(wanted_, parse_budget(budget_));
+      OCTAVO_TRY(check_budget(*wanted_, search_.depth));
     }
     Result<Sensitivity> result = from_.empty() ? measure() : read_sensitivity(from_);
     OCTAVO_ASSIGN(const Sensitivity sensitivity, std::move(result));
@@ -99,6 +101,7 @@ class SensitivityCommand final : public Command {
                    .found = fmt::format("{}", value),
                    .expected = fmt::format("{} to 1000000000", least)});
     };
+    OCTAVO_TRY(check_uses());
     OCTAVO_TRY(positive("--tokens", tokens_, 2));
     OCTAVO_TRY(positive("--context", options_.windows.context, 2));
     OCTAVO_TRY(positive("--memory-limit", memory_limit_, 0));
@@ -113,8 +116,29 @@ class SensitivityCommand final : public Command {
     return {};
   }
 
+  // Flags of the part that does not run.
+  Result<void> check_uses() const {
+    const SensitivityCommand plain{};
+    if (!from_.empty()) {
+      const GivenFlag measuring[] = {{"--out", !out_.empty()},
+                                     {"--tokens", tokens_ != plain.tokens_},
+                                     {"--context", options_.windows.context != plain.options_.windows.context},
+                                     {"--kv", kv_ != plain.kv_},
+                                     {"--base", options_.base != plain.options_.base},
+                                     {"--memory-limit", memory_limit_ != plain.memory_limit_},
+                                     {"--isa", !machine_.isa.empty()}};
+      return refuse_flags(measuring, "--from searches in what was measured before");
+    }
+    if (!budget_.empty()) return {};
+    const GivenFlag searching[] = {{"--split-fused", search_.split_fused},
+                                   {"--lower-head", search_.lower_head},
+                                   {"--depth", search_.depth != 0},
+                                   {"--read-gb-s", read_gb_s_ != 0}};
+    return refuse_flags(searching, "plans are searched with --budget, or --from FILE");
+  }
+
   Result<Sensitivity> measure() {
-    OCTAVO_ASSIGN(const std::string text, read_text_file(text_));
+    OCTAVO_ASSIGN(const std::string text, read_flag_file("--text", text_));
     ModelOptions machine;
     OCTAVO_TRY(machine_.apply(machine));
     options_.threads = machine.threads;
@@ -163,7 +187,8 @@ class SensitivityCommand final : public Command {
     for (auto& [scheme, point] : search.uniform()) rows.push_back({"all " + scheme, std::move(point)});
     std::optional<PlanPoint> chosen;
     if (wanted_) {
-      OCTAVO_ASSIGN(chosen, search.best(search.bytes_of(*wanted_, read_gb_s_)));
+      OCTAVO_ASSIGN(const int64_t bytes, search.bytes_of(*wanted_, read_gb_s_));
+      OCTAVO_ASSIGN(chosen, search.best(bytes));
       rows.push_back({"> " + budget_, *chosen});
     }
     std::stable_sort(rows.begin(), rows.end(),

@@ -21,16 +21,6 @@ struct Column {
   std::string scheme;
 };
 
-// Names of the measured schemes (of the caches: KV formats), in the file's order.
-std::vector<std::string> schemes_of(const Sensitivity& s, bool cache) {
-  std::vector<std::string> names;
-  for (const SensitivityEntry& e : s.entries) {
-    if ((e.role == kKeyCache || e.role == kValueCache) != cache) continue;
-    if (std::find(names.begin(), names.end(), e.scheme) == names.end()) names.push_back(e.scheme);
-  }
-  return names;
-}
-
 std::vector<Column> columns_of(const std::vector<std::string>& schemes, const std::vector<std::string>& kv, size_t i) {
   std::vector<Column> columns;
   constexpr std::pair<std::string_view, std::string_view> kLinear[] = {
@@ -64,7 +54,7 @@ std::string entry_name(const SensitivityEntry& e) {
 }  // namespace
 
 std::string sensitivity_table(const Sensitivity& s, bool colour) {
-  const std::vector<std::string> schemes = schemes_of(s, false), kv = schemes_of(s, true);
+  const std::vector<std::string> schemes = measured_schemes(s, false), kv = measured_schemes(s, true);
   std::map<std::string, const SensitivityEntry*> by_key;
   const auto key = [](int layer, std::string_view role, std::string_view scheme) {
     return fmt::format("{} {} {}", layer, role, scheme);
@@ -97,11 +87,10 @@ std::string sensitivity_table(const Sensitivity& s, bool colour) {
 std::string sensitivity_summary(const Sensitivity& s) {
   Table counts({"lowered to", "free", "watch", "keep wide"});
   for (const bool cache : {false, true})
-    for (const std::string& scheme : schemes_of(s, cache)) {
+    for (const std::string& scheme : measured_schemes(s, cache)) {
       int n[3] = {};
       for (const SensitivityEntry& e : s.entries)
-        if (e.scheme == scheme && (e.role == kKeyCache || e.role == kValueCache) == cache)
-          ++n[static_cast<size_t>(e.verdict())];
+        if (e.scheme == scheme && e.of_cache() == cache) ++n[static_cast<size_t>(e.verdict())];
       counts.add({(cache ? "KV " : "") + scheme, std::to_string(n[0]), std::to_string(n[1]), std::to_string(n[2])});
     }
   std::vector<const SensitivityEntry*> order;

@@ -41,17 +41,20 @@ Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanReque
   return plan;
 }
 
+Result<PlannedCheckpoint> open_planned(const std::filesystem::path& path, const ModelOptions& options) {
+  OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  if (!options.plan.kv_calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(options.plan.kv_calibration));
+  if (options.exact_plan) return PlannedCheckpoint{std::move(checkpoint), *options.exact_plan};
+  OCTAVO_ASSIGN(PrecisionPlan plan, resolve_plan(checkpoint, options.plan));
+  return PlannedCheckpoint{std::move(checkpoint), std::move(plan)};
+}
+
 Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, const ModelOptions& options,
                                            const std::function<void(LoadProgress)>& progress) {
   const auto start = std::chrono::steady_clock::now();
-  OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
-  if (!options.plan.kv_calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(options.plan.kv_calibration));
-  auto model = std::unique_ptr<Model>(new Model(std::move(checkpoint)));
-  if (options.exact_plan) {
-    model->plan_ = *options.exact_plan;
-  } else {
-    OCTAVO_ASSIGN(model->plan_, resolve_plan(model->checkpoint_, options.plan));
-  }
+  OCTAVO_ASSIGN(PlannedCheckpoint planned, open_planned(path, options));
+  auto model = std::unique_ptr<Model>(new Model(std::move(planned.checkpoint)));
+  model->plan_ = std::move(planned.plan);
   model->isa_ = options.isa.value_or(best_isa());
   if (!isa_available(model->isa_))
     return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(model->isa_)),

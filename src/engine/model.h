@@ -79,4 +79,12 @@ class Model {
 // the request's KV formats over it.
 Result<PrecisionPlan> resolve_plan(const Checkpoint& checkpoint, const PlanRequest& request);
 
+// What Model::load() opens: the checkpoint with the KV values that `options` names, and the plan it will run. Who
+// speaks of a model without loading it asks here, so that both have the same plan.
+struct PlannedCheckpoint {
+  Checkpoint checkpoint;
+  PrecisionPlan plan;
+};
+Result<PlannedCheckpoint> open_planned(const std::filesystem::path& path, const ModelOptions& options);
+
 }  // namespace octavo

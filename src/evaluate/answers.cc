@@ -5,9 +5,10 @@
 
 #include "evaluate/answer_prompts.h"
 #include "evaluate/item_log.h"
+#include "evaluate/model_facts.h"
+#include "evaluate/section_log.h"
 #include "evaluate/tasks/fields.h"
 #include "evaluate/tasks/task.h"
-#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -31,15 +32,6 @@ Result<std::vector<TokenId>> tokens_of(const Model& model, const Json& line, con
   return tokens;
 }
 
-std::string prompts_hash(const std::vector<AnswerPrompt>& prompts) {
-  std::vector<std::string> texts;
-  for (const AnswerPrompt& prompt : prompts) {
-    texts.push_back(prompt.id);
-    for (const TokenId id : prompt.tokens) texts.push_back(fmt::format("{}", id));
-  }
-  return text_hash(texts);
-}
-
 Json answer_record(const AnswerPrompt& prompt, const GeneratedAnswer& answer) {
   Json record = {{"id", prompt.id}, {"prompt_tokens", prompt.tokens.size()}};
   if (!answer.error.empty()) {
@@ -56,6 +48,15 @@ Json answer_record(const AnswerPrompt& prompt, const GeneratedAnswer& answer) {
 }
 
 }  // namespace
+
+std::string prompts_hash(const std::vector<AnswerPrompt>& prompts) {
+  std::vector<std::string> texts;
+  for (const AnswerPrompt& prompt : prompts) {
+    texts.push_back(prompt.id);
+    for (const TokenId id : prompt.tokens) texts.push_back(fmt::format("{}", id));
+  }
+  return text_hash(texts);
+}
 
 Result<std::vector<AnswerPrompt>> read_prompts(const Model& model, const std::filesystem::path& path) {
   OCTAVO_ASSIGN(const std::vector<Json> lines, read_jsonl(path));
@@ -98,22 +99,33 @@ std::vector<AnswerPrompt> boundary_prompts(const Model& model) {
 }
 
 Result<std::vector<Json>> write_answers(Model& model, const std::vector<AnswerPrompt>& prompts, int64_t max_tokens,
-                                        const std::function<void(int64_t, int64_t)>& progress) {
-  std::vector<GenerationRequest> requests;
-  requests.reserve(prompts.size());
-  for (const AnswerPrompt& prompt : prompts)
-    requests.push_back({.prompt = prompt.tokens, .max_tokens = max_tokens, .num_logprobs = 0});
+                                        const std::function<void(int64_t, int64_t)>& progress, SectionLog* log) {
   std::vector<Json> lines(prompts.size() + 1);
   lines[0] = {{"octavo", "answers"},           {"prompts", prompts_hash(prompts)},
               {"max_tokens", max_tokens},      {"model", model.checkpoint().path().string()},
-              {"scheme", model.plan().scheme}, {"kv", model.plan().kv.empty() ? "" : kv_name(model.plan().kv[0])},
+              {"scheme", model.plan().scheme}, {"kv", kv_cache_name(model.plan())},
               {"isa", isa_name(model.isa())}};
-  int64_t done = 0;
-  OCTAVO_TRY(answer_prompts(model, std::move(requests), [&](size_t i, const GeneratedAnswer& answer) -> Result<void> {
+  const auto name = [](size_t i) { return fmt::format("answer {}", i); };
+  std::vector<GenerationRequest> requests;
+  std::vector<size_t> open;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (const Json* found = log == nullptr ? nullptr : log->find(name(i))) {
+      if (id_field(*found) != prompts[i].id) return fail(log->refuse(name(i)));
+      lines[i + 1] = *found;
+      continue;
+    }
+    open.push_back(i);
+    requests.push_back({.prompt = prompts[i].tokens, .max_tokens = max_tokens, .num_logprobs = 0});
+  }
+  auto done = static_cast<int64_t>(prompts.size() - open.size());
+  const auto answered = [&](size_t request, const GeneratedAnswer& answer) -> Result<void> {
+    const size_t i = open[request];
     lines[i + 1] = answer_record(prompts[i], answer);
+    if (log != nullptr) OCTAVO_TRY(log->keep(name(i), lines[i + 1]));
     if (progress) progress(++done, static_cast<int64_t>(prompts.size()));
     return {};
-  }));
+  };
+  OCTAVO_TRY(answer_prompts(model, std::move(requests), answered));
   return lines;
 }
 

@@ -10,6 +10,8 @@
 
 namespace octavo {
 
+class SectionLog;  // evaluate/section_log.h
+
 struct AnswerPrompt {
   std::string id;
   std::vector<TokenId> tokens;
@@ -24,9 +26,13 @@ Result<std::vector<AnswerPrompt>> read_prompts(const Model& model, const std::fi
 std::vector<AnswerPrompt> boundary_prompts(const Model& model);
 
 // Greedy answers. A line of settings (prompts, max_tokens, model, plan), then {"id", "prompt_tokens", "text", "tokens",
-// "logprobs", "finish_reason"} per prompt in order; a prompt that is refused has "error".
+// "logprobs", "finish_reason"} per prompt in order; a prompt that is refused has "error". Answers that `log` has are
+// not given again.
 Result<std::vector<Json>> write_answers(Model& model, const std::vector<AnswerPrompt>& prompts, int64_t max_tokens,
-                                        const std::function<void(int64_t done, int64_t total)>& progress = {});
+                                        const std::function<void(int64_t done, int64_t total)>& progress = {},
+                                        SectionLog* log = nullptr);
+// A name for prompts: their hash.
+std::string prompts_hash(const std::vector<AnswerPrompt>& prompts);
 
 struct AnswerDifference {
   std::string id;

@@ -18,7 +18,7 @@ class Streams {
   Streams(Model& model, const BatchSpeedOptions& options)
       : model_(model),
         options_(options),
-        length_(options.prompt + options.generate),
+        length_(options.depth + options.prompt + options.generate),
         pool_(model.make_kv_cache(options.batch * pages_each() * kPageTokens)),
         runner_(model, pool_.layers()) {
     Random random(1);
@@ -29,13 +29,14 @@ class Streams {
     for (std::vector<int32_t>& pages : pages_) OCTAVO_CHECK(pool_.allocate(pages_each(), pages));
   }
 
-  // Whole prompts, as many in a step as `chunk` rows hold; a longer prompt in pieces.
-  void prefill() {
+  // Positions [begin, end) of every sequence, as many in a step as `chunk` rows hold, a longer prompt in pieces. What
+  // stood there before is overwritten.
+  void prefill(int64_t begin, int64_t end) {
     Step step;
     for (int64_t s = 0; s < options_.batch; ++s)
-      for (int64_t at = 0; at < options_.prompt;) {
-        const int64_t rows = std::min(options_.prompt - at, options_.chunk - step.num_rows);
-        add(step, s, at, rows, at + rows == options_.prompt);
+      for (int64_t at = begin; at < end;) {
+        const int64_t rows = std::min(end - at, options_.chunk - step.num_rows);
+        add(step, s, at, rows, at + rows == end);
         at += rows;
         if (step.num_rows == options_.chunk) run(step);
       }
@@ -75,14 +76,13 @@ class Streams {
 };
 
 Result<void> check(const Model& model, const BatchSpeedOptions& options) {
-  if (options.batch < 1 || options.prompt < 1 || options.generate < 1 || options.repeat < 1)
-    return fail({.what = "bench needs at least one sequence, one prompt token, one generated token and one repeat"});
-  if (options.batch > 1024)
-    return fail({.what = "batch is too large",
+  if (options.repeat < 1) return fail({.what = "nothing is repeated", .where = "--repeat", .expected = "at least 1"});
+  if (options.batch < 1 || options.batch > 1024)
+    return fail({.what = "batch is out of range",
                  .where = "--batch",
                  .found = fmt::format("{}", options.batch),
                  .expected = "1 to 1024"});
-  return check_bench_context(model, options.prompt + options.generate);
+  return check_bench_tokens(model, options.depth, options.prompt, options.generate);
 }
 
 }  // namespace
@@ -93,34 +93,37 @@ Result<BatchSpeedResult> measure_batch_speed(Model& model, const BatchSpeedOptio
   Streams together(model, options);
   const TokenCost cost = token_cost(model);
   const auto batch = static_cast<double>(options.batch), steps = static_cast<double>(options.generate);
-  const double context = static_cast<double>(options.prompt) + steps / 2;
+  const int64_t decode_at = options.depth + options.prompt;
+  const double context = static_cast<double>(decode_at) + steps / 2;
+  if (options.depth > 0) together.prefill(0, options.depth);
   std::vector<double> prefill, decode, both, bytes, compute;
-  for (int repeat = -1; repeat < options.repeat; ++repeat) {  // the first round warms caches and scratch memory
-    if (progress) progress(repeat + 1, options.repeat + 1);
-    const Roofline roofline = measure_roofline(model.pool());
+  const int warm = options.warm_up ? 1 : 0;  // its round warms caches and scratch memory
+  for (int repeat = -warm; repeat < options.repeat; ++repeat) {
+    if (progress) progress(repeat + warm, options.repeat + warm);
+    const Roofline roofline = options.roofline ? measure_roofline(model.pool()) : Roofline{};
     Stopwatch watch;
-    together.prefill();
+    together.prefill(options.depth, decode_at);
     const double prefilled = watch.seconds();
-    for (int64_t i = 0; i < options.generate; ++i) together.decode(options.prompt + i);
+    for (int64_t i = 0; i < options.generate; ++i) together.decode(decode_at + i);
     const double total = watch.seconds();
     if (repeat < 0) continue;
     prefill.push_back(prefilled);
     decode.push_back((total - prefilled) / steps);
     both.push_back(total);
+    if (!options.roofline) continue;
     std::string bound;
     bytes.push_back((cost.linear_bytes + batch * context * cost.kv_bytes) * 1e-9 / roofline.read_gb_s);
     compute.push_back(batch * (cost.linear_flops + cost.head_flops + cost.attention_flops * context) * 1e-9 /
                       compute_peak(model, roofline, bound));
   }
-  const auto [low, high] = std::minmax_element(both.begin(), both.end());
   const double total = median(both), step = median(decode);
   return BatchSpeedResult{.prefill = batch * static_cast<double>(options.prompt) / median(prefill),
                           .decode = batch / step,
                           .output = batch * steps / total,
-                          .spread = (*high - *low) / total,
+                          .spread = spread(both),
                           .step_seconds = step,
-                          .byte_seconds = median(bytes),
-                          .compute_seconds = median(compute)};
+                          .byte_seconds = options.roofline ? median(bytes) : 0,
+                          .compute_seconds = options.roofline ? median(compute) : 0};
 }
 
 }  // namespace octavo

@@ -13,8 +13,11 @@ struct BatchSpeedOptions {
   int64_t batch = 32;      // sequences
   int64_t prompt = 128;    // tokens of each
   int64_t generate = 128;  // decode steps
+  int64_t depth = 0;       // tokens in each one's cache before its prompt
   int64_t chunk = 2048;    // rows of a prefill step, over all sequences
   int repeat = 3;
+  bool warm_up = true;   // a round before them that is not counted
+  bool roofline = true;  // measure the machine beside each: else byte_seconds and compute_seconds stay 0
 };
 
 // Medians over the repeats, tokens per second of all sequences together.
@@ -30,7 +33,7 @@ struct BatchSpeedResult {
   double roofline_share() const { return std::max(byte_seconds, compute_seconds) / step_seconds; }
 };
 
-// Error: a batch, prompt or generation below 1; a context longer than the model's.
+// Error: a batch, prompt or generation out of range; a context longer than the model's.
 Result<BatchSpeedResult> measure_batch_speed(Model& model, const BatchSpeedOptions& options,
                                              const std::function<void(int done, int total)>& progress = {});
 

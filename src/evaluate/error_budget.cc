@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "evaluate/compare_json.h"
+#include "evaluate/section_log.h"
 #include "kernels/linear.h"
 #include "precision/kv_format.h"
 
@@ -69,7 +71,7 @@ std::string describe(const PrecisionPlan& base, const PrecisionPlan& plan, const
   return text;
 }
 
-// Scales that lie beside the candidate's own weights cannot be laid over the base's.
+// Scales that lie beside the candidate's own weights cannot be laid over those of another folder.
 bool needs_candidate_scales(const PrecisionPlan& plan, const Part& part) {
   const auto stored = [](const TensorFormat& format) {
     return format.scaled() && format.scale_time == ScaleTime::kStored;
@@ -87,12 +89,11 @@ struct Plans {
 };
 
 Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
-  OCTAVO_ASSIGN(const Checkpoint base_checkpoint, Checkpoint::open(base.path));
-  OCTAVO_ASSIGN(const Checkpoint candidate_checkpoint, Checkpoint::open(candidate.path));
-  Plans plans;
-  OCTAVO_ASSIGN(plans.base, resolve_plan(base_checkpoint, base.options.plan));
-  OCTAVO_ASSIGN(plans.candidate, resolve_plan(candidate_checkpoint, candidate.options.plan));
-  plans.modules = base_checkpoint.config().linear_modules();
+  OCTAVO_ASSIGN(PlannedCheckpoint of_base, open_planned(base.path, base.options));
+  OCTAVO_ASSIGN(PlannedCheckpoint of_candidate, open_planned(candidate.path, candidate.options));
+  Plans plans{.base = std::move(of_base.plan),
+              .candidate = std::move(of_candidate.plan),
+              .modules = of_base.checkpoint.config().linear_modules()};
   const bool same_modules =
       std::equal(plans.base.linears.begin(), plans.base.linears.end(), plans.candidate.linears.begin(),
                  plans.candidate.linears.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
@@ -105,13 +106,47 @@ Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
 
 using PartProgress = std::function<void(std::string_view, int64_t, int64_t)>;
 
-Result<CompareResult> compare_specs(Model& base, const ModelSpec& spec, std::string_view part, std::string_view text,
-                                    const PerplexityOptions& options, const PartProgress& progress) {
-  OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(spec.path, spec.options));
-  return compare(base, *candidate, text, options, [&](int64_t done, int64_t total, double) {
-    if (progress) progress(part, done, total);
-  });
-}
+// Measures rows against one model after the other, each loaded when it is first needed.
+class BudgetRun {
+ public:
+  BudgetRun(std::string_view text, const PerplexityOptions& options, const PartProgress& progress, SectionLog* log)
+      : text_(text), options_(options), progress_(progress), log_(log) {}
+
+  // A comparison that fails (logits that are not finite) is the row's: the others are still measured. Error: a model
+  // that does not load, the log's.
+  Result<void> measure(const ModelSpec& base, const ModelSpec& spec, BudgetRow& row) {
+    const std::string name = "budget " + row.part;
+    OCTAVO_ASSIGN(const Json measured, section(log_, name, [&] { return compare_specs(base, spec, row.part); }));
+    if (measured.contains("why_not") && measured["why_not"].is_string()) {
+      row.why_not = measured["why_not"].get<std::string>();
+      return {};
+    }
+    row.result = read_compare(measured);
+    if (!row.result) return fail(log_->refuse(name));
+    return {};
+  }
+
+ private:
+  Result<Json> compare_specs(const ModelSpec& base, const ModelSpec& spec, std::string_view part) {
+    if (base_ == nullptr || base_spec_ != &base) {
+      base_.reset();
+      OCTAVO_ASSIGN(base_, Model::load(base.path, base.options));
+      base_spec_ = &base;
+    }
+    OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(spec.path, spec.options));
+    const auto result = compare(*base_, *candidate, text_, options_, [&](int64_t done, int64_t total, double) {
+      if (progress_) progress_(part, done, total);
+    });
+    return result ? whole_json(*result) : Json{{"why_not", result.error().line()}};
+  }
+
+  std::string_view text_;
+  const PerplexityOptions& options_;
+  const PartProgress& progress_;
+  SectionLog* log_;
+  const ModelSpec* base_spec_ = nullptr;
+  std::unique_ptr<Model> base_;
+};
 
 LoweredPart lower(const ModelSpec& base, const ModelSpec& candidate, const Plans& plans, const Part& part, Isa isa) {
   LoweredPart out{.part = std::string(part.name), .formats = describe(plans.base, plans.candidate, part)};
@@ -119,7 +154,7 @@ LoweredPart lower(const ModelSpec& base, const ModelSpec& candidate, const Plans
   out.spec = {part.weights ? candidate.path : base.path, candidate.options};
   out.spec.options.isa = isa;
   out.spec.options.exact_plan = mix(plans.base, plans.candidate, part);
-  if (!part.weights && needs_candidate_scales(plans.candidate, part))
+  if (!part.weights && base.path != candidate.path && needs_candidate_scales(plans.candidate, part))
     out.why_not = "its scales are stored for the candidate's weights";
   else if (const std::string slow = slow_formats(*out.spec.options.exact_plan, plans.modules, isa); !slow.empty())
     out.why_not = fmt::format("no fast kernel for {}", slow);
@@ -151,31 +186,24 @@ Result<std::vector<LoweredPart>> lowered_parts(const ModelSpec& base, const Mode
 }
 
 Result<std::vector<BudgetRow>> error_budget(const ModelSpec& base, const ModelSpec& candidate, std::string_view text,
-                                            const PerplexityOptions& options, const PartProgress& progress) {
+                                            const PerplexityOptions& options, const PartProgress& progress,
+                                            SectionLog* log) {
   OCTAVO_ASSIGN(const std::vector<LoweredPart> parts, lowered_parts(base, candidate));
+  BudgetRun run(text, options, progress, log);
   std::vector<BudgetRow> rows;
-  Isa isa;
-  {
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(base.path, base.options));
-    isa = model->isa();
-    for (const LoweredPart& part : parts) {
-      BudgetRow row{.part = part.part, .formats = part.formats, .why_not = part.why_not};
-      if (part.why_not.empty()) {
-        OCTAVO_ASSIGN(row.result, compare_specs(*model, part.spec, part.part, text, options, progress));
-      }
-      rows.push_back(std::move(row));
-    }
+  for (const LoweredPart& part : parts) {
+    BudgetRow row{.part = part.part, .formats = part.formats, .why_not = part.why_not};
+    if (part.why_not.empty()) OCTAVO_TRY(run.measure(base, part.spec, row));
+    rows.push_back(std::move(row));
   }
   ModelSpec exact = candidate;
   exact.options.isa = Isa::kAvx2;
-  const Isa candidate_isa = candidate.options.isa.value_or(isa);
-  BudgetRow kernels{.part = "kernels", .formats = fmt::format("{} against avx2", isa_name(candidate_isa))};
-  if (candidate_isa == Isa::kAvx2) {
+  const Isa isa = candidate.options.isa.value_or(base.options.isa.value_or(best_isa()));
+  BudgetRow kernels{.part = "kernels", .formats = fmt::format("{} against avx2", isa_name(isa))};
+  if (isa == Isa::kAvx2)
     kernels.why_not = "runs on avx2, whose bits are the reference's";
-  } else {
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(exact.path, exact.options));
-    OCTAVO_ASSIGN(kernels.result, compare_specs(*model, candidate, "kernels", text, options, progress));
-  }
+  else
+    OCTAVO_TRY(run.measure(exact, candidate, kernels));
   rows.insert(rows.end() - (rows.empty() ? 0 : 1), std::move(kernels));
   return rows;
 }

@@ -17,11 +17,13 @@ struct ModelSpec {
   ModelOptions options;
 };
 
+class SectionLog;  // evaluate/section_log.h
+
 struct BudgetRow {
   std::string part;     // "weights", "activations", "weights and activations", "K", "V", "kernels", "all"
   std::string formats;  // what was lowered, e.g. "fp8_e4m3 per row"
   std::optional<CompareResult> result;
-  std::string why_not;  // where there is no result
+  std::string why_not;  // where there is no result: it has no fast kernel, logits that are not finite, ...
 };
 
 // The base's plan with one part of the candidate's in it: a rung of the way from one to the other.
@@ -38,10 +40,11 @@ Result<std::vector<LoweredPart>> lowered_parts(const ModelSpec& base, const Mode
 // The base's plan with one part of the candidate's in it, each against the base: weights (the candidate's, under the
 // base's activations and KV cache), activations, both, K, V, and all. "kernels" is the candidate's plan on its
 // instruction set against the same plan on avx2, which has the bits of the reference. One pair of models is loaded at a
-// time. A part that the candidate does not change has no row.
+// time. A part that the candidate does not change has no row. Rows that `log` has are not measured again.
 Result<std::vector<BudgetRow>> error_budget(
     const ModelSpec& base, const ModelSpec& candidate, std::string_view text, const PerplexityOptions& options,
-    const std::function<void(std::string_view part, int64_t done, int64_t total)>& progress = {});
+    const std::function<void(std::string_view part, int64_t done, int64_t total)>& progress = {},
+    SectionLog* log = nullptr);
 
 // Where a plan's linear layers would run on the reference rows of `isa`: which formats; empty when nowhere.
 std::string slow_formats(const PrecisionPlan& plan, const std::vector<LinearModule>& modules, Isa isa);

@@ -17,6 +17,10 @@ tl::unexpected<Error> system_error(const std::filesystem::path& path, std::strin
   return fail({.what = std::move(what), .where = path.string(), .found = std::strerror(errno)});
 }
 
+std::string line_of(const Json& record) {
+  return record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 // The whole lines of `text` that are JSON; `kept` is the bytes they take.
 Result<std::vector<Json>> whole_lines(const std::string& text, const std::filesystem::path& path, size_t& kept) {
   std::vector<Json> lines;
@@ -52,7 +56,9 @@ Result<void> check_identity(const Json& found, const Json& expected, const std::
 
 }  // namespace
 
-Result<ItemLog> ItemLog::open(const std::filesystem::path& path, const Json& identity) {
+Result<ItemLog> ItemLog::open(const std::filesystem::path& path, const Json& given) {
+  const std::string first_line = line_of(given);
+  OCTAVO_ASSIGN(const Json identity, parse_json(first_line, path.string()));  // as it will stand in the file
   ItemLog log;
   log.path_ = path;
   log.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -62,7 +68,7 @@ Result<ItemLog> ItemLog::open(const std::filesystem::path& path, const Json& ide
   OCTAVO_ASSIGN(const std::string text, read_text_file(path));
   size_t kept = 0;
   OCTAVO_ASSIGN(std::vector<Json> lines, whole_lines(text, path, kept));
-  if (lines.empty() && !identity.dump().starts_with(text))  // not even a beginning of our first line
+  if (lines.empty() && !first_line.starts_with(text))  // not even a beginning of our first line
     return fail({.what = "the file is not one of finished items", .where = path.string()});
   if (kept < text.size() && ftruncate(log.fd_, static_cast<off_t>(kept)) != 0)
     return system_error(path, "cannot drop an unfinished line");
@@ -81,15 +87,28 @@ ItemLog::~ItemLog() {
 
 Result<void> ItemLog::append(const std::vector<Json>& records) {
   std::string text;
-  for (const Json& record : records) text += record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (const Json& record : records) text += line_of(record);
+  const auto failed = [this] {
+    auto error = system_error(path_, "cannot write the file of finished items");
+    failure_ = error.value();
+    return error;
+  };
   for (size_t begin = 0; begin < text.size();) {
     const ssize_t written = ::write(fd_, text.data() + begin, text.size() - begin);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return system_error(path_, "cannot write the file of finished items");
+    if (written <= 0) return failed();
     begin += static_cast<size_t>(written);
   }
-  if (fdatasync(fd_) != 0) return system_error(path_, "cannot write the file of finished items");
+  if (fdatasync(fd_) != 0) return failed();
   return {};
+}
+
+Error ItemLog::refuse(const Json& record) {
+  failure_ = Error{.what = "a finished item is none of this run's",
+                   .where = path_.string(),
+                   .found = record.dump(),
+                   .remedy = "remove the file to begin again"};
+  return *failure_;
 }
 
 std::string text_hash(const std::vector<std::string>& texts) {

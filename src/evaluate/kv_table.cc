@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "evaluate/compare_json.h"
+#include "evaluate/section_log.h"
 #include "precision/kv_format.h"
 
 namespace octavo {
@@ -38,10 +40,10 @@ std::vector<KvChoice> kv_choices(const Checkpoint& checkpoint) {
       names.push_back(name);
     const bool refit = std::any_of(calibration->layers.begin(), calibration->layers.end(),
                                    [](const KvCalibration::Layer& layer) { return layer.temperature != 1; });
-    // The factors were fitted to the folder's own cache.
-    if (refit && !calibration->kv_cache.empty())
-      names.push_back(calibration->kv_cache +
-                      (calibration->kv_cache.find(":temperature") == std::string::npos ? ":temperature" : ""));
+    // The factors were fitted to the folder's own cache: where that has an option for them.
+    std::string own = calibration->kv_cache;
+    if (own.find(":temperature") == std::string::npos) own += ":temperature";
+    if (refit && !calibration->kv_cache.empty() && parse_kv_choice(own)) names.push_back(own);
   }
   std::vector<KvChoice> choices;
   choices.reserve(names.size());
@@ -49,27 +51,96 @@ std::vector<KvChoice> kv_choices(const Checkpoint& checkpoint) {
   return choices;
 }
 
+namespace {
+
+// Everything that can be wrong with the contexts, before anything long.
+Result<void> check_contexts(const ModelSpec& spec, std::string_view text, const KvTableOptions& options) {
+  OCTAVO_ASSIGN(const PlannedCheckpoint model, open_planned(spec.path, spec.options));
+  const int64_t most = model.checkpoint.config().context_length();
+  for (const int64_t context : options.contexts)
+    if (context < 2 || context > most)
+      return fail({.what = "a context is out of range",
+                   .where = "--contexts",
+                   .found = fmt::format("{}", context),
+                   .expected = fmt::format("2 to {}, the model's context", most)});
+  OCTAVO_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(spec.path));
+  const auto tokens = static_cast<int64_t>(tokenizer.encode(text, false).size());
+  for (const int64_t context : options.contexts)
+    if (tokens < context)
+      return fail({.what = "the text is shorter than one window",
+                   .where = "--text",
+                   .found = fmt::format("{} tokens", tokens),
+                   .expected = fmt::format("at least {}", context),
+                   .remedy = "give a longer text, or smaller --contexts"});
+  return {};
+}
+
+// What a log keeps of a row.
+Json row_json(Model& base, Model& candidate, std::string_view text, int64_t context, int64_t windows) {
+  const int64_t count = windows > 0 ? windows : std::max<int64_t>(1, 8192 / context);
+  const auto result = compare(base, candidate, text, {.context = context, .windows = count});
+  Json row = {{"bytes_per_token", candidate.kv_geometry().bytes_per_token(context)},
+              {"bf16_bytes_per_token", base.kv_geometry().bytes_per_token(context)}};
+  if (result)
+    row["result"] = whole_json(*result);
+  else
+    row["why_not"] = result.error().line();
+  return row;
+}
+
+bool read_row(const Json& json, KvTableRow& row) {
+  const auto number = [&](const char* key, double& value) {
+    if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return false;
+    value = json[key].get<double>();
+    return true;
+  };
+  if (!number("bytes_per_token", row.bytes_per_token) || !number("bf16_bytes_per_token", row.bf16_bytes_per_token))
+    return false;
+  if (json.contains("why_not") && json["why_not"].is_string()) {
+    row.why_not = json["why_not"].get<std::string>();
+    return true;
+  }
+  if (json.contains("result")) row.result = read_compare(json["result"]);
+  return row.result.has_value();
+}
+
+}  // namespace
+
 Result<std::vector<KvTableRow>> kv_table(const ModelSpec& spec, std::string_view text, const KvTableOptions& options,
-                                         const std::function<void(std::string_view, int64_t, int64_t)>& progress) {
+                                         const std::function<void(std::string_view, int64_t, int64_t)>& progress,
+                                         SectionLog* log) {
+  OCTAVO_TRY(check_contexts(spec, text, options));
   ModelSpec wide = spec;
   wide.options.plan = with_kv(spec.options.plan, {.both = "bf16", .k = {}, .v = {}});
-  OCTAVO_ASSIGN(const std::unique_ptr<Model> base, Model::load(wide.path, wide.options));
+  std::unique_ptr<Model> base;
   std::vector<KvTableRow> rows;
   int64_t done = 0;
   const auto total = static_cast<int64_t>(options.choices.size() * options.contexts.size());
   for (const KvChoice& choice : options.choices) {
     ModelSpec lowered = spec;
     lowered.options.plan = with_kv(spec.options.plan, choice);
-    OCTAVO_ASSIGN(const std::unique_ptr<Model> candidate, Model::load(lowered.path, lowered.options));
+    std::unique_ptr<Model> candidate;
     for (const int64_t context : options.contexts) {
       KvTableRow row{.choice = choice, .context = context};
-      row.bytes_per_token = candidate->kv_geometry().bytes_per_token(context);
-      const int64_t windows = options.windows > 0 ? options.windows : std::max<int64_t>(1, 8192 / context);
-      OCTAVO_ASSIGN(row.result, compare(*base, *candidate, text, {.context = context, .windows = windows}));
+      const std::string name = fmt::format("{} tokens, {}", context, choice.name());
+      OCTAVO_ASSIGN(const Json measured, section(log, name, [&]() -> Result<Json> {
+                      if (base == nullptr) {
+                        OCTAVO_ASSIGN(base, Model::load(wide.path, wide.options));
+                      }
+                      if (candidate == nullptr) {
+                        OCTAVO_ASSIGN(candidate, Model::load(lowered.path, lowered.options));
+                      }
+                      return row_json(*base, *candidate, text, context, options.windows);
+                    }));
+      if (!read_row(measured, row)) return fail(log->refuse(name));
       rows.push_back(std::move(row));
       if (progress) progress(choice.name(), ++done, total);
     }
   }
+  const auto measured = std::find_if(rows.begin(), rows.end(), [](const KvTableRow& row) { return row.result; });
+  if (!rows.empty() && measured == rows.end())
+    return fail(
+        {.what = "none of the formats could be measured", .where = spec.path.string(), .found = rows[0].why_not});
   std::stable_sort(rows.begin(), rows.end(),
                    [](const KvTableRow& a, const KvTableRow& b) { return a.context < b.context; });
   return rows;

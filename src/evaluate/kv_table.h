@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,12 +32,16 @@ struct KvTableOptions {
 struct KvTableRow {
   KvChoice choice;
   int64_t context = 0;
-  double bytes_per_token = 0;  // of a text of this length
-  CompareResult result;        // against the same weights and activations with a BF16 cache
+  double bytes_per_token = 0, bf16_bytes_per_token = 0;  // of a text of this length
+  std::optional<CompareResult> result;                   // against the same weights and activations with a BF16 cache
+  std::string why_not;                                   // where there is none: logits that are not finite
 };
 
+// Error: a context that the model does not have, a text shorter than the longest one (both before a model is loaded); a
+// model that does not load so; a table without one result. Rows that `log` has are not measured again.
 Result<std::vector<KvTableRow>> kv_table(
     const ModelSpec& spec, std::string_view text, const KvTableOptions& options,
-    const std::function<void(std::string_view row, int64_t done, int64_t total)>& progress = {});
+    const std::function<void(std::string_view row, int64_t done, int64_t total)>& progress = {},
+    SectionLog* log = nullptr);
 
 }  // namespace octavo

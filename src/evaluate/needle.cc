@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/random.h"
+#include "evaluate/section_log.h"
 
 namespace octavo {
 namespace {
@@ -21,26 +22,50 @@ size_t sentence_end(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
   return wanted;
 }
 
-Result<void> check(const Model& model, const NeedleOptions& options) {
-  const int64_t context = model.config().context_length();
-  for (const int64_t length : options.lengths)
-    if (length < 64 || length > context)
-      return fail({.what = "a length is out of range",
-                   .where = "--lengths",
-                   .found = fmt::format("{}", length),
-                   .expected = fmt::format("64 to {}, the model's context", context)});
-  for (const int64_t depth : options.depths)
-    if (depth < 0 || depth > 100)
-      return fail({.what = "a depth is out of range",
-                   .where = "--depths",
-                   .found = fmt::format("{}", depth),
-                   .expected = "0 to 100 per cent"});
-  if (options.tries < 1 || options.tries > 1000)
-    return fail({.what = "the number of tries is out of range", .where = "--tries", .expected = "1 to 1000"});
-  return {};
+// What a log keeps of a cell.
+Result<Json> cell_json(Model& model, const std::vector<ScoreSpan>& spans) {
+  OCTAVO_ASSIGN(const std::vector<SpanScore> scores, score_spans(model, spans));
+  int64_t found = 0, worst_rank = 0;
+  double logprob = 0;
+  for (const SpanScore& score : scores) {
+    found += score.greedy ? 1 : 0;
+    logprob += score.loglikelihood / static_cast<double>(scores.size());
+    worst_rank = std::max(worst_rank, score.worst_rank);
+  }
+  return Json{{"found", found}, {"logprob", logprob}, {"worst_rank", worst_rank}};
+}
+
+bool read_cell(const Json& json, NeedleCell& cell) {
+  for (const char* key : {"found", "logprob", "worst_rank"})
+    if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return false;
+  cell.found = json["found"].get<int64_t>();
+  cell.logprob = json["logprob"].get<double>();
+  cell.worst_rank = json["worst_rank"].get<int64_t>();
+  return cell.found >= 0 && cell.found <= cell.tries;
 }
 
 }  // namespace
+
+Result<void> check_needle_options(const ModelConfig& config, const NeedleOptions& options) {
+  for (const int64_t length : options.lengths)
+    if (length < 64 || length > config.context_length())
+      return fail({.what = "a length is out of range",
+                   .where = options.flags + "lengths",
+                   .found = fmt::format("{}", length),
+                   .expected = fmt::format("64 to {}, the model's context", config.context_length())});
+  for (const int64_t depth : options.depths)
+    if (depth < 0 || depth > 100)
+      return fail({.what = "a depth is out of range",
+                   .where = options.flags + "depths",
+                   .found = fmt::format("{}", depth),
+                   .expected = "0 to 100 per cent"});
+  if (options.tries < 1 || options.tries > 1000)
+    return fail({.what = "the number of tries is out of range",
+                 .where = options.flags + "tries",
+                 .found = fmt::format("{}", options.tries),
+                 .expected = "1 to 1000"});
+  return {};
+}
 
 Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> haystack, int64_t length, int64_t depth,
                               std::string_view place, std::string_view number) {
@@ -54,11 +79,12 @@ Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> hayst
     return fail({.what = "the text is shorter than the haystack",
                  .where = "--text",
                  .found = fmt::format("{} tokens", haystack.size()),
-                 .expected = fmt::format("at least {}", hay),
-                 .remedy = "give a longer text, or smaller --lengths"});
+                 .expected = fmt::format("at least {}, for needles in {}", hay, length),
+                 .remedy = "give a longer text, or smaller lengths"});
   if (hay < 1)
-    return fail(
-        {.what = "the length leaves no room for a haystack", .where = "--lengths", .found = fmt::format("{}", length)});
+    return fail({.what = "the length leaves no room for a haystack",
+                 .found = fmt::format("{} tokens", length),
+                 .expected = fmt::format("more than {}", length - hay)});
   const std::span<const TokenId> straw = haystack.first(static_cast<size_t>(hay));
   const size_t at = sentence_end(tokenizer, straw, static_cast<size_t>(hay * depth / 100));
   ScoreSpan span;
@@ -72,9 +98,16 @@ Result<ScoreSpan> needle_span(const Model& model, std::span<const TokenId> hayst
 }
 
 Result<std::vector<NeedleCell>> needle_grid(Model& model, std::string_view text, const NeedleOptions& options,
-                                            const std::function<void(int64_t, int64_t)>& progress) {
-  OCTAVO_TRY(check(model, options));
+                                            const std::function<void(int64_t, int64_t)>& progress, SectionLog* log,
+                                            const std::string& name) {
+  OCTAVO_TRY(check_needle_options(model.config(), options));
   const std::vector<TokenId> haystack = model.tokenizer().encode(text, false);
+  for (const int64_t length : options.lengths)  // whether the text is long enough, before anything is scored
+    if (auto span = needle_span(model, haystack, length, 0, kPlaces[0], "10000"); !span) {
+      Error error = std::move(span).error();
+      if (error.where.empty()) error.where = options.flags + "lengths";
+      return fail(std::move(error));
+    }
   const auto total = static_cast<int64_t>(options.lengths.size() * options.depths.size());
   std::vector<NeedleCell> cells;
   Random random(options.seed);
@@ -87,18 +120,27 @@ Result<std::vector<NeedleCell>> needle_grid(Model& model, std::string_view text,
         OCTAVO_ASSIGN(ScoreSpan span, needle_span(model, haystack, length, depth, place, number));
         spans.push_back(std::move(span));
       }
-      OCTAVO_ASSIGN(const std::vector<SpanScore> scores, score_spans(model, spans));
+      const std::string at = fmt::format("{}, {} tokens, {} %", name, length, depth);
+      OCTAVO_ASSIGN(const Json scored, section(log, at, [&] { return cell_json(model, spans); }));
       NeedleCell cell{.length = length, .depth = depth, .tries = options.tries};
-      for (const SpanScore& score : scores) {
-        cell.found += score.greedy ? 1 : 0;
-        cell.logprob += score.loglikelihood / static_cast<double>(options.tries);
-        cell.worst_rank = std::max(cell.worst_rank, score.worst_rank);
-      }
+      if (!read_cell(scored, cell)) return fail(log->refuse(at));
       cells.push_back(cell);
       if (progress) progress(static_cast<int64_t>(cells.size()), total);
     }
   }
   return cells;
+}
+
+Json needle_cells(const std::vector<NeedleCell>& cells) {
+  Json out = Json::array();
+  for (const NeedleCell& cell : cells)
+    out.push_back({{"length", cell.length},
+                   {"depth", cell.depth},
+                   {"tries", cell.tries},
+                   {"found", cell.found},
+                   {"logprob", cell.logprob},
+                   {"worst_rank", cell.worst_rank}});
+  return out;
 }
 
 }  // namespace octavo

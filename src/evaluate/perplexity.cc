@@ -14,7 +14,7 @@ double negative_log_likelihood(std::span<const float> logits, TokenId target) {
 }
 
 MeanError mean_error(std::span<const double> values) {
-  MeanError result;
+  MeanError result{.standard_error = NAN};
   if (values.empty()) return result;
   const auto n = static_cast<double>(values.size());
   for (const double value : values) result.mean += value;
@@ -41,6 +41,7 @@ Result<TextWindows> cut_windows(const Tokenizer& tokenizer, const ModelConfig& c
   const int64_t available = static_cast<int64_t>(windows.tokens.size()) / options.context;
   if (available == 0)
     return fail({.what = "the text is shorter than one window",
+                 .where = "--text",
                  .found = fmt::format("{} tokens", windows.tokens.size()),
                  .expected = fmt::format("at least {}", options.context),
                  .remedy = "give a longer text, or a smaller --context"});

@@ -45,7 +45,7 @@ Result<PerplexityResult> perplexity(
 // -log softmax(logits)[target]
 double negative_log_likelihood(std::span<const float> logits, TokenId target);
 
-// Mean of values and the standard error of that mean (0 for fewer than two).
+// Mean of values and the standard error of that mean: NaN for fewer than two, which say nothing of it.
 struct MeanError {
   double mean = 0, standard_error = 0;
 };

@@ -36,10 +36,6 @@ std::string kv_name_of(std::string_view scheme) {
   OCTAVO_CHECK(false, "no KV format of scheme {}", scheme);
 }
 
-bool is_cache(std::string_view role) {
-  return role == kKeyCache || role == kValueCache;
-}
-
 }  // namespace
 
 Result<PlanBudget> parse_budget(std::string_view text) {
@@ -65,6 +61,14 @@ Result<PlanBudget> parse_budget(std::string_view text) {
                .where = "--budget",
                .found = std::string(text),
                .expected = "bits per weight, bytes or time per token: 5.5bpw, 90MB, 4.5ms"});
+}
+
+Result<void> check_budget(const PlanBudget& budget, int64_t depth) {
+  if (depth == 0 || budget.kind != PlanBudget::Kind::kBitsPerWeight) return {};
+  return fail({.what = "bits per weight do not say how large a KV cache may be",
+               .where = "--depth, --budget",
+               .found = fmt::format("{:g}bpw", budget.value),
+               .remedy = "with --depth give bytes or a time, such as 90MB or 4.5ms; or leave --depth out"});
 }
 
 std::vector<double> kl_floors(const Sensitivity& s) {
@@ -136,13 +140,11 @@ Result<PlanSearch> PlanSearch::create(const Sensitivity& sensitivity, const Mode
   PlanSearch search;
   search.model_ = sensitivity.model;
   search.base_ = sensitivity.base;
+  search.depth_ = options.depth;
   search.floors_ = kl_floors(sensitivity);
   search.modules_ = config.linear_modules();
   search.fixed_bytes_ = sensitivity.base_bytes;
-  std::vector<std::string> measured;
-  for (const SensitivityEntry& entry : sensitivity.entries)
-    if (!is_cache(entry.role) && std::find(measured.begin(), measured.end(), entry.scheme) == measured.end())
-      measured.push_back(entry.scheme);
+  const std::vector<std::string> measured = measured_schemes(sensitivity, false);
   search.schemes_ = options.schemes.empty() ? measured : options.schemes;
   for (const std::string& scheme : search.schemes_)
     if (std::find(measured.begin(), measured.end(), scheme) == measured.end())
@@ -326,7 +328,8 @@ std::vector<std::pair<std::string, PlanPoint>> PlanSearch::uniform() const {
   return out;
 }
 
-int64_t PlanSearch::bytes_of(const PlanBudget& budget, double read_gb_s) const {
+Result<int64_t> PlanSearch::bytes_of(const PlanBudget& budget, double read_gb_s) const {
+  OCTAVO_TRY(check_budget(budget, depth_));
   double bytes = budget.value;
   if (budget.kind == PlanBudget::Kind::kMilliseconds) bytes = budget.value * 1e-3 * read_gb_s * 1e9;
   if (budget.kind == PlanBudget::Kind::kBitsPerWeight)

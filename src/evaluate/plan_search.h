@@ -31,6 +31,9 @@ struct PlanBudget {
 };
 Result<PlanBudget> parse_budget(std::string_view text);  // "90MB", "1.2GB", "5.5bpw", "4.5ms"
 
+// Error: bits per weight beside a depth whose cache counts: they do not say how large that may be.
+Result<void> check_budget(const PlanBudget& budget, int64_t depth);
+
 struct PlanSearchOptions {
   std::vector<std::string> schemes;  // of those in the file; empty: all
   bool split_fused = false;          // q, k, v and gate, up each in a format of its own
@@ -70,7 +73,8 @@ class PlanSearch {
 
   int64_t smallest() const;
   int64_t largest() const;
-  int64_t bytes_of(const PlanBudget& budget, double read_gb_s) const;
+  // Of all that counts. Error: as check_budget().
+  Result<int64_t> bytes_of(const PlanBudget& budget, double read_gb_s) const;
   PlanFile plan(const PlanPoint& point) const;
 
  private:
@@ -103,6 +107,7 @@ class PlanSearch {
   ModelShape model_;
   std::string base_;
   std::vector<LinearModule> modules_;
+  int64_t depth_ = 0;
   int64_t fixed_bytes_ = 0;  // of what is not searched
   int64_t weights_ = 0;      // of what is
 

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "evaluate/answer_prompts.h"
+#include "evaluate/model_facts.h"
 #include "evaluate/perplexity.h"
 #include "evaluate/score.h"
 #include "evaluate/tasks/judge.h"
-#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
@@ -30,6 +30,9 @@ Json scored_record(const Task& task, size_t index, std::span<const ScoreSpan> sp
                    std::span<const SpanScore> scores) {
   const TaskItem& item = task.items[index];
   Json record = {{"index", index}, {"id", item.id}};
+  int64_t truncated = 0;
+  for (const ScoreSpan& span : spans) truncated = std::max(truncated, span.truncated);
+  if (truncated > 0) record["truncated"] = truncated;
   if (task.kind == TaskKind::kContinuation) {
     record["loglikelihood"] = scores[0].loglikelihood;
     record["greedy"] = scores[0].greedy;
@@ -56,7 +59,7 @@ Json scored_record(const Task& task, size_t index, std::span<const ScoreSpan> sp
   return record;
 }
 
-Json answered_record(const Task& task, size_t index, const GeneratedAnswer& answer) {
+Json answered_record(const Task& task, size_t index, int64_t truncated, const GeneratedAnswer& answer) {
   const TaskItem& item = task.items[index];
   Json record = {{"index", index},
                  {"id", item.id},
@@ -64,6 +67,7 @@ Json answered_record(const Task& task, size_t index, const GeneratedAnswer& answ
                  {"finish_reason", answer.finish_reason},
                  {"tokens", answer.tokens.size()}};
   if (!answer.error.empty()) record["error"] = answer.error;
+  if (truncated > 0) record["truncated"] = truncated;
   if (task.match == AnswerMatch::kGsm8k) {
     const std::string strict = strict_number(answer.text), flexible = flexible_number(answer.text);
     record["strict"] = strict;
@@ -118,6 +122,7 @@ class TaskRun {
 
   Result<TaskResult> run() {
     const auto start = std::chrono::steady_clock::now();
+    OCTAVO_TRY(check_task(model_->config(), *task_));
     OCTAVO_TRY(take_done());
     std::vector<size_t> open;
     for (size_t i = 0; i < task_->items.size(); ++i)
@@ -130,6 +135,10 @@ class TaskRun {
         OCTAVO_TRY(score(std::span(open).subspan(begin, std::min(kItemsAtOnce, open.size() - begin))));
     }
     result_.metrics = task_metrics(*task_, result_.records);
+    for (const Json& record : result_.records) {
+      result_.truncated += record.contains("truncated") ? 1 : 0;
+      result_.errors += record.contains("error") ? 1 : 0;
+    }
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(result_);
   }
@@ -143,8 +152,7 @@ class TaskRun {
     if (log_ == nullptr) return {};
     for (const Json& record : log_->done()) {
       const int64_t index = has_metrics(*task_, record) ? record["index"].get<int64_t>() : -1;
-      if (index < 0 || index >= static_cast<int64_t>(task_->items.size()))
-        return fail({.what = "a finished item is none of this task's", .where = "--resume", .found = record.dump()});
+      if (index < 0 || index >= static_cast<int64_t>(task_->items.size())) return fail(log_->refuse(record));
       Json& slot = result_.records[static_cast<size_t>(index)];
       if (!slot.is_null()) continue;
       slot = record;
@@ -193,7 +201,8 @@ class TaskRun {
     return keep(std::move(records));
   }
 
-  Result<GenerationRequest> request_of(const TaskItem& item) const {
+  // `truncated`: the tokens that the prompt lost.
+  Result<GenerationRequest> request_of(const TaskItem& item, int64_t& truncated) const {
     GenerationRequest request{.max_tokens = task_->max_tokens, .stop = task_->stop};
     const Tokenizer& tokenizer = model_->tokenizer();
     if (uses_chat(*model_, *task_, *options_)) {
@@ -204,21 +213,22 @@ class TaskRun {
       request.prompt = tokenizer.encode(context_of(item, *options_), options_->add_special);
     }
     // As lm-eval: a prompt that leaves no room for the answer loses its beginning.
-    const int64_t room = std::max<int64_t>(1, model_->config().context_length() - task_->max_tokens);
-    if (static_cast<int64_t>(request.prompt.size()) > room)
-      request.prompt.erase(request.prompt.begin(), request.prompt.end() - room);
+    const int64_t room = model_->config().context_length() - task_->max_tokens;
+    truncated = std::max<int64_t>(0, static_cast<int64_t>(request.prompt.size()) - room);
+    request.prompt.erase(request.prompt.begin(), request.prompt.begin() + truncated);
     return request;
   }
 
   Result<void> answer(const std::vector<size_t>& items) {
     std::vector<GenerationRequest> requests;
-    for (const size_t index : items) {
-      OCTAVO_ASSIGN(GenerationRequest request, request_of(task_->items[index]));
+    std::vector<int64_t> truncated(items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      OCTAVO_ASSIGN(GenerationRequest request, request_of(task_->items[items[i]], truncated[i]));
       requests.push_back(std::move(request));
     }
     return answer_prompts(*model_, std::move(requests), [&](size_t i, const GeneratedAnswer& answer) -> Result<void> {
       std::vector<Json> records;
-      records.push_back(answered_record(*task_, items[i], answer));
+      records.push_back(answered_record(*task_, items[i], truncated[i], answer));
       return keep(std::move(records));
     });
   }
@@ -240,6 +250,15 @@ class TaskRun {
 
 }  // namespace
 
+Result<void> check_task(const ModelConfig& config, const Task& task) {
+  if (task.kind != TaskKind::kGeneration || task.max_tokens < config.context_length()) return {};
+  return fail({.what = "the answer leaves no room for a prompt in the model's context",
+               .where = fmt::format("task {}, max_tokens", task.name),
+               .found = fmt::format("{} tokens", task.max_tokens),
+               .expected = fmt::format("fewer than {}", config.context_length()),
+               .remedy = "fewer: \"max_tokens\" in the file of a set of your own, or evaluate's --max-tokens"});
+}
+
 Json task_identity(const Model& model, const Task& task, const TaskOptions& options) {
   std::vector<std::string> texts = {options.examples, task.delimiter};
   for (const TaskItem& item : task.items) {
@@ -248,21 +267,20 @@ Json task_identity(const Model& model, const Task& task, const TaskOptions& opti
     texts.push_back(fmt::format("{}", item.gold));
   }
   for (const std::string& stop : task.stop) texts.push_back(stop);
-  std::vector<std::string> formats;
-  for (const auto& [module, linear] : model.plan().linears)
-    formats.push_back(fmt::format("{} {} {}", module, linear.weight.describe(), linear.activation.describe()));
-  for (const KvPlan& kv : model.plan().kv)
-    formats.push_back(kv_side_name(kv.k, kv.k_options) + " " + kv_side_name(kv.v, kv.v_options));
   return {{"octavo", "finished items"},
+          {"version", options.version},
           {"model", model.checkpoint().path().string()},
+          {"model_files", model_fingerprint(model.checkpoint().path())},
           {"task", task.name},
+          {"kind", static_cast<int>(task.kind)},
+          {"match", static_cast<int>(task.match)},
           {"items", task.items.size()},
           {"data", text_hash(texts)},
           {"max_tokens", task.max_tokens},
           {"chat", TaskRun::uses_chat(model, task, options)},
           {"add_special", options.add_special},
           {"scheme", model.plan().scheme},
-          {"plan", text_hash(formats)},
+          {"plan", plan_fingerprint(model)},
           {"isa", isa_name(model.isa())}};
 }
 

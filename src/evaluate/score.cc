@@ -63,8 +63,10 @@ Result<ScoreSpan> split_span(const Model& model, std::string_view context, std::
                  .found = fmt::format("'{}', {} tokens", continuation, std::max<int64_t>(0, span.scored)),
                  .expected = fmt::format("1 to {} tokens", context_length)});
   const auto most = static_cast<size_t>(context_length) + 1;
-  if (span.tokens.size() > most)
-    span.tokens.erase(span.tokens.begin(), span.tokens.end() - static_cast<ptrdiff_t>(most));
+  if (span.tokens.size() > most) {
+    span.truncated = static_cast<int64_t>(span.tokens.size() - most);
+    span.tokens.erase(span.tokens.begin(), span.tokens.begin() + span.truncated);
+  }
   return span;
 }
 

@@ -15,6 +15,7 @@ namespace octavo {
 struct ScoreSpan {
   std::vector<TokenId> tokens;
   int64_t scored = 0;
+  int64_t truncated = 0;  // tokens of the beginning that are not here: the text was longer than the context
 };
 
 struct SpanScore {

@@ -8,6 +8,7 @@
 
 #include "evaluate/error_budget.h"
 #include "evaluate/item_log.h"
+#include "evaluate/model_facts.h"
 #include "evaluate/sensitivity_json.h"
 #include "evaluate/sensitivity_pass.h"
 #include "formats/paged_kv.h"
@@ -27,8 +28,10 @@ struct Candidate {
   Role role = Role::kHead;
 };
 
-int64_t stored_bytes(const LinearModule& module, const TensorFormat& weight) {
-  return weight.element_bytes(module.rows, module.cols) + weight.scale_bytes(module.rows, module.cols);
+// Outlier channels are columns of BF16 weights beside the codes, whatever these are.
+int64_t stored_bytes(const LinearModule& module, const TensorFormat& weight, int64_t outliers) {
+  return weight.element_bytes(module.rows, module.cols) + weight.scale_bytes(module.rows, module.cols) +
+         module.rows * outliers * 2;
 }
 
 // Of one side of a layer's cache, per token.
@@ -47,7 +50,7 @@ Result<void> check_scheme(const Scheme& scheme, const PrecisionPlan& base, const
   if (scheme.activation.scaled() && scheme.activation.scale_time == ScaleTime::kStored)
     return refuse("the scheme needs calibrated activation scales", "take a scheme with dynamic ones, such as fp8");
   PrecisionPlan lowered = base;
-  for (auto& [name, linear] : lowered.linears) linear = {scheme.weight, scheme.activation, ""};
+  for (auto& [name, linear] : lowered.linears) linear = {scheme.weight, scheme.activation, "", linear.outliers};
   for (const LinearModule& module : config.linear_modules()) OCTAVO_TRY(check_weight_shape(module, scheme.weight));
   if (const std::string slow = slow_formats(lowered, config.linear_modules(), isa); !slow.empty())
     return refuse(fmt::format("no fast kernel for {}", slow), "take another scheme, or another --isa");
@@ -98,7 +101,8 @@ class Measurement {
       return fail({.what = fmt::format("this machine cannot run --isa {}", isa_name(isa_)),
                    .where = "--isa",
                    .expected = fmt::format("{} or below", isa_name(best_isa()))});
-    OCTAVO_ASSIGN(base_, make_plan(config_, {.scheme = options_.base}));
+    OCTAVO_TRY(find_scheme(options_.base));  // "auto" is none
+    OCTAVO_ASSIGN(base_, resolve_plan(checkpoint_, {.scheme = options_.base}));
     OCTAVO_ASSIGN(const Tokenizer tokenizer, Tokenizer::open(checkpoint_.path()));
     OCTAVO_ASSIGN(windows_, cut_windows(tokenizer, config_, text, options_.windows));
     if (windows_.count < 2)
@@ -111,7 +115,7 @@ class Measurement {
     out_.tokens = windows_.count * windows_.context;
     out_.context = windows_.context;
     for (const LinearModule& module : config_.linear_modules())
-      out_.base_bytes += stored_bytes(module, base_.linear(module.name).weight);
+      out_.base_bytes += stored_bytes(module, base_.linear(module.name).weight, base_.linear(module.name).outliers);
     return list_candidates();
   }
 
@@ -133,8 +137,8 @@ class Measurement {
           continue;  // the head of a lowered base
         Candidate& candidate = add(layer, std::string(role_name(module.role)), name);
         candidate.role = module.role;
-        candidate.entry.bytes = stored_bytes(module, scheme.weight);
-        candidate.entry.base_bytes = stored_bytes(module, wide.weight);
+        candidate.entry.bytes = stored_bytes(module, scheme.weight, wide.outliers);
+        candidate.entry.base_bytes = stored_bytes(module, wide.weight, wide.outliers);
       }
     }
     return {};
@@ -165,10 +169,15 @@ class Measurement {
   // The base's perplexity, which is recomputed, stands for weights, text and instruction set.
   Result<void> open_log(std::string_view text) {
     if (options_.log.empty()) return {};
-    const Json identity = {{"octavo_sensitivity_log", 1}, {"model", json_of(out_.model)},
-                           {"base", out_.base},           {"tokens", out_.tokens},
-                           {"context", out_.context},     {"text", text_hash({std::string(text)})},
-                           {"isa", isa_name(isa_)},       {"base_perplexity", out_.base_perplexity}};
+    const Json identity = {{"octavo_sensitivity_log", 1},
+                           {"model", json_of(out_.model)},
+                           {"base", out_.base},
+                           {"tokens", out_.tokens},
+                           {"context", out_.context},
+                           {"text", text_hash({std::string(text)})},
+                           {"isa", isa_name(isa_)},
+                           {"base_perplexity", out_.base_perplexity},
+                           {"plan", plan_fingerprint(base_, checkpoint_)}};
     OCTAVO_ASSIGN(ItemLog log, ItemLog::open(options_.log, identity));
     log_.emplace(std::move(log));
     for (const Json& line : log_->done()) {
@@ -238,7 +247,8 @@ class Measurement {
       role = candidate.role;
       for (const LinearModule& module : config_.linear_modules())
         if (module.layer == entry.layer && module.role == *role)
-          plan.linears[module.name] = {scheme->weight, scheme->activation, "lowered"};
+          plan.linears[module.name] = {scheme->weight, scheme->activation, "lowered",
+                                       plan.linear(module.name).outliers};
     } else {
       KvPlan& kv = plan.kv[static_cast<size_t>(entry.layer)];
       (candidate.side == Side::kKeys ? kv.k : kv.v) = *kv_format(entry.scheme);

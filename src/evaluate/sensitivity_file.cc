@@ -69,6 +69,14 @@ SensitivityClass SensitivityEntry::verdict() const {
                                : SensitivityClass::kKeepWide;
 }
 
+std::vector<std::string> measured_schemes(const Sensitivity& sensitivity, bool cache) {
+  std::vector<std::string> names;
+  for (const SensitivityEntry& entry : sensitivity.entries)
+    if (entry.of_cache() == cache && std::find(names.begin(), names.end(), entry.scheme) == names.end())
+      names.push_back(entry.scheme);
+  return names;
+}
+
 Json json_of(const SensitivityEntry& e) {
   return {{"layer", e.layer},
           {"role", e.role},
@@ -99,9 +107,8 @@ Result<SensitivityEntry> read_sensitivity_entry(const Json& value, std::string_v
   if (!known || (entry.layer < 0) != (entry.role == "lm_head"))
     return bad(where, "role", find(value, "role"), "q_proj .. down_proj, k_cache, v_cache; lm_head with layer -1");
   OCTAVO_ASSIGN(entry.scheme, text(value, "scheme", where));
-  const bool cache = entry.role == kKeyCache || entry.role == kValueCache;
-  if (cache ? !kv_format(entry.scheme).has_value() : !find_scheme(entry.scheme).has_value())
-    return bad(where, "scheme", find(value, "scheme"), cache ? "a KV format" : "a scheme");
+  if (entry.of_cache() ? !kv_format(entry.scheme).has_value() : !find_scheme(entry.scheme).has_value())
+    return bad(where, "scheme", find(value, "scheme"), entry.of_cache() ? "a KV format" : "a scheme");
   OCTAVO_ASSIGN(entry.perplexity_change, number(value, "perplexity_change", where, -1));
   OCTAVO_ASSIGN(entry.perplexity_change_error, number(value, "perplexity_change_error", where, 0));
   OCTAVO_ASSIGN(entry.kl, number(value, "kl", where, 0));

@@ -42,6 +42,7 @@ struct SensitivityEntry {
   // errors.
   double loss() const;
   SensitivityClass verdict() const;  // loss() below 0.1 %, below 1 %, beyond
+  bool of_cache() const { return role == kKeyCache || role == kValueCache; }
 };
 
 struct Sensitivity {
@@ -52,6 +53,9 @@ struct Sensitivity {
   int64_t base_bytes = 0;  // of all linear weights, the head's too
   std::vector<SensitivityEntry> entries;
 };
+
+// Names of the measured schemes, or of the caches' formats, in the file's order.
+std::vector<std::string> measured_schemes(const Sensitivity& sensitivity, bool cache);
 
 std::string sensitivity_text(const Sensitivity& sensitivity);
 // Errors: not such a file, a key that is missing or of the wrong type, values that are not finite or make no sense.

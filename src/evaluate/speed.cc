@@ -45,9 +45,7 @@ Result<Decoded> decode(Model& model, Sequence& sequence, std::span<const TokenId
 }
 
 SpeedFigure figure(const std::vector<double>& seconds, const std::vector<double>& share, double tokens) {
-  const double middle = median(seconds);
-  const auto [low, high] = std::minmax_element(seconds.begin(), seconds.end());
-  return {.tokens_per_second = tokens / middle, .spread = (*high - *low) / middle, .roofline_share = median(share)};
+  return {.tokens_per_second = tokens / median(seconds), .spread = spread(seconds), .roofline_share = median(share)};
 }
 
 }  // namespace
@@ -58,7 +56,25 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-Result<void> check_bench_context(const Model& model, int64_t tokens) {
+double spread(const std::vector<double>& values) {
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return (*high - *low) / median(values);
+}
+
+Result<void> check_bench_tokens(const Model& model, int64_t depth, int64_t prompt, int64_t generate) {
+  constexpr int64_t kMost = int64_t{1} << 40;  // far past any context; sums of them do not overflow
+  struct Count {
+    const char* flag;
+    int64_t value, least;
+  };
+  for (const Count& count :
+       {Count{"--depth", depth, 0}, Count{"--prompt", prompt, 1}, Count{"--generate", generate, 1}})
+    if (count.value < count.least || count.value > kMost)
+      return fail({.what = "a number of tokens is out of range",
+                   .where = count.flag,
+                   .found = fmt::format("{}", count.value),
+                   .expected = fmt::format("at least {}", count.least)});
+  const int64_t tokens = depth + prompt + generate;
   if (tokens <= model.config().context_length()) return {};
   return fail({.what = "the measured text is longer than the model's context",
                .where = "--depth, --prompt and --generate",
@@ -68,10 +84,10 @@ Result<void> check_bench_context(const Model& model, int64_t tokens) {
 
 Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
                                   const std::function<void(int, int)>& progress) {
+  OCTAVO_TRY(check_bench_tokens(model, options.depth, options.prompt, options.generate));
+  if (options.repeat < 1) return fail({.what = "nothing is repeated", .where = "--repeat", .expected = "at least 1"});
   const int64_t total = options.depth + options.prompt + options.generate;
-  if (options.prompt < 1 || options.generate < 1 || options.repeat < 1 || options.depth < 0)
-    return fail({.what = "bench needs at least one prompt token, one generated token and one repeat"});
-  OCTAVO_TRY(check_bench_context(model, total));
+  const int64_t before_decode = options.decode_after_prompt ? options.depth + options.prompt : options.depth + 1;
   PagePool kv = model.make_kv_cache(total);
   Sequence sequence(model, kv);
   const std::vector<TokenId> tokens = random_tokens(model, total);
@@ -82,6 +98,7 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
   const auto prompt = static_cast<double>(options.prompt), depth = static_cast<double>(options.depth);
   const double prefill_flops =
       prompt * (cost.linear_flops + cost.attention_flops * (depth + prompt / 2)) + cost.head_flops;
+  const double context = static_cast<double>(before_decode) + static_cast<double>(options.generate) / 2;
   SpeedResult result;
   Samples samples;
   for (int repeat = -1; repeat < options.repeat; ++repeat) {  // the first round warms caches and scratch memory
@@ -91,14 +108,13 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
     Stopwatch prefill_watch;
     OCTAVO_TRY(sequence.feed(all.subspan(static_cast<size_t>(options.depth), static_cast<size_t>(options.prompt))));
     const double prefill_seconds = prefill_watch.seconds();
-    const auto generated = all.subspan(static_cast<size_t>(options.depth + 1), static_cast<size_t>(options.generate));
-    OCTAVO_ASSIGN(const Decoded decoded, decode(model, sequence, generated, options.depth + 1, false));
+    const auto generated = all.subspan(static_cast<size_t>(before_decode), static_cast<size_t>(options.generate));
+    OCTAVO_ASSIGN(const Decoded decoded, decode(model, sequence, generated, before_decode, false));
     Decoded greedy;
     if (model.decoder().greedy_head() != nullptr) {
-      OCTAVO_ASSIGN(greedy, decode(model, sequence, generated, options.depth + 1, true));
+      OCTAVO_ASSIGN(greedy, decode(model, sequence, generated, before_decode, true));
     }
     if (repeat < 0) continue;
-    const double context = depth + 1 + static_cast<double>(options.generate) / 2;
     result.decode_bytes_weights = cost.linear_bytes;
     result.decode_bytes_kv = cost.kv_bytes * context;
     samples.prefill_seconds.push_back(prefill_seconds);
@@ -123,7 +139,7 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
   result.prefill.gb_per_token = cost.linear_bytes / prompt * 1e-9;
   result.prefill.achieved_gflops = result.prefill.gflop_per_token * result.prefill.tokens_per_second;
   result.decode.gb_per_token = (result.decode_bytes_weights + result.decode_bytes_kv) * 1e-9;
-  result.decode.gflop_per_token = (cost.linear_flops + cost.head_flops + cost.attention_flops * depth) * 1e-9;
+  result.decode.gflop_per_token = (cost.linear_flops + cost.head_flops + cost.attention_flops * context) * 1e-9;
   result.decode.achieved_gb_s = result.decode.gb_per_token * result.decode.tokens_per_second;
   if (!samples.greedy_seconds.empty()) {
     SpeedFigure& greedy = result.greedy.emplace(figure(samples.greedy_seconds, samples.greedy_share, 1));

@@ -17,6 +17,7 @@ struct SpeedOptions {
   int64_t generate = 64;  // decode steps
   int64_t depth = 0;      // tokens in the cache before either starts
   int repeat = 5;
+  bool decode_after_prompt = false;  // decode on top of the prompt, as a request does; else on top of `depth` too
 };
 
 struct SpeedFigure {
@@ -45,10 +46,11 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-double median(std::vector<double> values);  // of at least one
+double median(std::vector<double> values);         // of at least one
+double spread(const std::vector<double>& values);  // (max - min) / median
 
-// Error: more tokens than the model's context holds.
-Result<void> check_bench_context(const Model& model, int64_t tokens);
+// Error: numbers below 1 (depth: 0) or beyond all reason; more tokens together than the model's context holds.
+Result<void> check_bench_tokens(const Model& model, int64_t depth, int64_t prompt, int64_t generate);
 
 Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
                                   const std::function<void(int done, int total)>& progress = {});

@@ -8,7 +8,10 @@ import json
 import os
 import pathlib
 import random
+import re
+import resource
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -24,6 +27,14 @@ def run(*arguments, code=0, **options):
     if result.returncode != code:
         raise AssertionError(f"exit code {result.returncode}, expected {code}: {arguments}\n{result.stdout}\n{result.stderr}")
     return result
+
+
+def full_disk(bytes_left):
+    """For preexec_fn: writes past so many bytes of a file fail, as on a full disk."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, bytes_left))
+    return limit
 
 
 def read_safetensors(path):
@@ -279,7 +290,7 @@ class SensitivityAndPlans(Case):
                                          "kv": [{"k": "bf16", "v": "bf16"}] * result["model"]["layers"]}))
         out = json.loads(run("evaluate", self.model, "--text", self.text, "--context", "64", "--windows", "4",
                              "--quantization", "bf16", "--against-plan", self.plan, "--json").stdout)
-        self.assertEqual(out["kl"]["mean"], entry["kl"])
+        self.assertEqual(out["kl_mean"], entry["kl"])
         self.assertEqual(out["perplexity_change"], entry["perplexity_change"])
         self.assertEqual(out["base_perplexity"], result["base_perplexity"])
 
@@ -305,6 +316,14 @@ class SensitivityAndPlans(Case):
         self.assertEqual(json.loads(self.result.read_text()), json.loads(whole))
         self.assertFalse((self.folder / "s.json.log").exists())
 
+    def test_a_full_disk_is_an_error_and_leaves_no_result(self):
+        for size in (0, 1000, 6000):  # of the log, an entry, the result
+            error = run(*self.flags, "--resume", "--out", self.result, code=1, preexec_fn=full_disk(size)).stderr
+            self.assertIn("s.json", error)
+            self.assertFalse(self.result.exists())
+        run(*self.flags, "--resume", "--out", self.result)
+        self.assertEqual(json.loads(self.result.read_text()), json.loads(run(*self.flags, "--json").stdout))
+
     def test_a_plan_for_another_model_and_other_bad_input(self):
         run(*self.flags, "--out", self.result)
         self.search("--budget", "8bpw", "--plan-out", self.plan)
@@ -326,8 +345,15 @@ class SensitivityAndPlans(Case):
         self.assertIn("model.layers.1.mlp.down_proj", run("inspect", self.model, "--plan", self.plan, code=1).stderr)
         for flags, word in ((["--budget", "1bpw"], "--budget"), (["--budget", "7"], "5.5bpw"),
                             (["--plan-out", self.plan], "--budget"), (["--text", self.text], "--from"),
+                            (["--budget", "7bpw", "--depth", "64"], "--depth, --budget"), (["--out", "f"], "--out"),
+                            (["--kv", "int8"], "--kv"), (["--context", "64"], "--context"),
                             (["--scheme", "nvfp4"], "nvfp4")):
             self.assertIn(word, self.search(*flags, code=1).stderr)
+        self.search("--budget", "1MB", "--depth", "64")
+        for flag in ("--split-fused", "--lower-head"):
+            self.assertIn(f"where:    {flag}\n", run(*self.flags, flag, code=1).stderr)
+        missing = ["sensitivity", self.model, "--text", self.folder / "none"]
+        self.assertIn("--text", run(*missing, code=1).stderr)
         self.assertIn("--tokens", run("sensitivity", self.model, "--text", self.text, "--tokens", "30", code=1).stderr)
 
 
@@ -382,20 +408,27 @@ class Evaluate(Case):
         flags = ["evaluate", self.model, "--text", self.text, "--context", "64", "--windows", "3"]
         out = json.loads(run(*flags, "--quantization", "bf16", "--against-quantization", "fp8", "--error-budget",
                              "--json").stdout)
-        for key in ("mean", "median", "p99", "p99.9", "max"):
-            self.assertGreater(out["kl"][key], 0)
+        for key in ("mean", "standard_error", "median", "p99", "p999", "max"):
+            self.assertGreater(out[f"kl_{key}"], 0)
         self.assertEqual([row["part"] for row in out["error_budget"]],
                          ["weights", "activations", "weights and activations", "K", "V", "kernels", "all"])
-        self.assertEqual(out["error_budget"][-1]["kl"]["mean"], out["kl"]["mean"])
+        self.assertEqual(out["error_budget"][-1]["kl_mean"], out["kl_mean"])
         alone = json.loads(run(*flags, "--quantization", "fp8", "--json").stdout)
-        self.assertAlmostEqual(out["candidate_perplexity"], alone["perplexity"], places=6)
+        self.assertAlmostEqual(out["perplexity"], alone["perplexity"], places=6)
         text = run(*flags, "--quantization", "bf16", "--against-quantization", "fp8", "--error-budget").stdout
         for word in ("KL(base || candidate)", "Error budget", "weights and activations"):
             self.assertIn(word, text)
         other = self.copy_model("other")
         (other / "tokenizer.json").write_text(json.dumps(byte_tokenizer(320)))
         same = json.loads(run(*flags, "--against", other, "--json").stdout)
-        self.assertEqual((same["kl"]["max"], same["same_top"]), (0, 1))
+        self.assertEqual((same["kl_max"], same["same_top"]), (0, 1))
+        # One window says nothing of an error.
+        flags[-1] = 1
+        one = json.loads(run(*flags, "--json").stdout)
+        self.assertIsNone(one["nll_standard_error"])
+        self.assertIn("± -", run(*flags).stdout)
+        table = run("evaluate", self.model, "--kv-table", "--text", self.text, "--contexts", "512", "--kv-dtypes", "int8")
+        self.assertIn("± -", table.stdout)
 
     def test_a_task_killed_at_any_moment_goes_on(self):
         flags = ["evaluate", self.model, "--quantization", "fp8", "--task", "arc_easy", "--data", self.data, "--json"]
@@ -419,8 +452,104 @@ class Evaluate(Case):
         refused = run(*command[1:], "--limit", "5", code=1)
         self.assertIn("--resume", refused.stderr)
 
+    def test_flags_of_another_mode_are_refused_by_name(self):
+        task = ["--task", "arc_easy", "--data", self.data]
+        text = ["--text", self.text, "--context", "64"]
+        for flags, named in ((["--resume", "f"], "--resume"), (["--limit", "3"], "--limit"), (["--data", self.data], "--data"),
+                             (["--kv-dtypes", "int8"], "--kv-dtypes"), (["--items-out", "f"], "--items-out"),
+                             (["--out", "f"], "--out"), (["--diff", "f"], "--diff"), (["--tries", "2"], "--tries"),
+                             (["--windows", "-1"], "--windows")):
+            self.assertIn(named, run("evaluate", self.model, *text, *flags, code=1).stderr)
+        for flags, named in (([*task, "--shots-from", self.data], "--shots-from"), ([*task, "--text", self.text], "--text"),
+                             ([*task, "--out", "f"], "--out"), ([*task, "--raw"], "--raw"),
+                             ([*task, "--max-tokens", "5"], "--max-tokens"), ([*task, "--contexts", "64"], "--contexts"),
+                             (["--boundary", "--tries", "2"], "--tries"), (["--boundary", "--text", self.text], "--text"),
+                             (["--kv-table", "--text", self.text, "--kv-cache-dtype", "int8"], "--kv-cache-dtype"),
+                             (["--needle", "--text", self.text, "--context", "64"], "--context")):
+            self.assertIn(f"where:    {named}\n", run("evaluate", self.model, *flags, code=1).stderr)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["copy", "items.jsonl", "text.txt"])
+
+    def test_a_full_disk_is_an_error_and_leaves_no_half_file(self):
+        task = ["evaluate", self.model, "--task", "arc_easy", "--data", self.data, "--limit", "40"]
+        out, log = self.folder / "out.jsonl", self.folder / "log.jsonl"
+        whole = self.folder / "whole.jsonl"
+        run(*task, "--items-out", whole)
+        for size in (0, 100, 1000, 5000):
+            self.assertIn("out.jsonl", run(*task, "--items-out", out, code=1, preexec_fn=full_disk(size)).stderr)
+            self.assertFalse(out.exists())
+            self.assertIn("log.jsonl", run(*task, "--resume", log, code=1, preexec_fn=full_disk(size)).stderr)
+        # What the log has of the run is gone on with.
+        self.assertGreater(json.loads(run(*task, "--resume", log, "--items-out", out, "--json").stdout)["items"], 0)
+        self.assertEqual(out.read_bytes(), whole.read_bytes())
+        answers = ["evaluate", self.model, "--boundary", "--max-tokens", "2", "--out", self.folder / "answers.jsonl"]
+        run(*answers, code=1, preexec_fn=full_disk(300))
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("answers")], [])
+
+    def test_every_mode_goes_on_where_it_was_killed(self):
+        text = ["--text", self.text]
+        for name, flags in (("budget", [*text, "--context", "64", "--windows", "2", "--quantization", "bf16",
+                                        "--against-quantization", "fp8", "--error-budget"]),
+                            ("table", ["--kv-table", *text, "--contexts", "64,128", "--windows", "2"]),
+                            ("needle", ["--needle", *text, "--lengths", "128,256", "--depths", "0,100", "--kv-dtypes",
+                                        "bf16,int8"]),
+                            ("answers", ["--boundary", "--max-tokens", "3"])):
+            command = ["evaluate", self.model, *flags, "--json"]
+            without_seconds = lambda text: re.sub(r'"(base_|candidate_)?seconds": [^,\n}]*', "", text)
+            whole = run(*command).stdout
+            log = self.folder / f"{name}.jsonl"
+            self.assertEqual(without_seconds(run(*command, "--resume", log).stdout), without_seconds(whole), name)
+            lines = log.read_bytes().splitlines(True)
+            self.assertGreater(len(lines), 4, name)
+            for cut in (0, 1, len(lines) // 2, len(lines) - 1):  # whole lines, and half of the next
+                log.write_bytes(b"".join(lines[:cut]) + lines[cut][:len(lines[cut]) // 2])
+                resumed = run(*command, "--resume", log).stdout
+                self.assertEqual(without_seconds(resumed), without_seconds(whole), (name, cut))
+                self.assertEqual(len(log.read_bytes().splitlines()), len(lines), (name, cut))
+            # What is there is not measured again: a mark comes back.
+            marked = re.sub(rb'("logprob":|"kl_max":|"largest":)[^,}]*', rb"\g<1>0.125", log.read_bytes())
+            marked = marked.replace(b'"finish_reason":"length"', b'"finish_reason":"marked"')
+            log.write_bytes(marked)
+            self.assertRegex(run(*command, "--resume", log).stdout, r"0\.125|marked", name)
+            # Another model, plan or setting is another run.
+            other = ["--k-dtype", "int8"] if name == "budget" else ["--quantization", "int8"]
+            self.assertIn("another run", run(*command, *other, "--resume", log, code=1).stderr, name)
+
+    def test_humaneval_writes_completions(self):
+        data, out = self.folder / "humaneval.jsonl", self.folder / "completions.jsonl"
+        prompts = {f"HumanEval/{i}": f"def f{i}(x):\n" for i in range(3)}
+        data.write_text("".join(json.dumps({"task_id": name, "prompt": text}) + "\n" for name, text in prompts.items()))
+        flags = ["evaluate", self.model, "--task", "humaneval", "--data", data, "--max-tokens", "8"]
+        result = json.loads(run(*flags, "--out", out, "--json").stdout)
+        self.assertEqual((result["items"], result["metrics"], result["errors"]), (3, {}, 0))
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        self.assertEqual([sorted(line) for line in lines], [["completion", "task_id"]] * 3)
+        self.assertEqual([line["task_id"] for line in lines], list(prompts))
+        # An answer is what the model says to the prompt alone.
+        alone = self.folder / "alone.jsonl"
+        (self.folder / "prompt.jsonl").write_text(json.dumps({"prompt": prompts["HumanEval/1"]}) + "\n")
+        run("evaluate", self.model, "--answers", self.folder / "prompt.jsonl", "--max-tokens", "8", "--out", alone)
+        said = json.loads(alone.read_text().splitlines()[1])["text"]
+        stops = [said.find(stop) for stop in ("\nclass", "\ndef", "\n#", "\nif", "\nprint") if stop in said]
+        self.assertEqual(lines[1]["completion"], said[:min(stops)] if stops else said)
+        self.assertIn("max_tokens", run(*flags[:-1], "512", code=1).stderr)
+
+    def test_solved_examples(self):
+        flags = ["evaluate", self.model, "--task", "arc_easy", "--data", self.data, "--limit", "5"]
+        three = self.folder / "three.jsonl"
+        three.write_text("".join(self.data.read_text().splitlines(True)[:3]))
+        refused = run(*flags, "--shots", "5", "--shots-from", three, code=1).stderr
+        for word in ("--shots", "3 in", "three.jsonl"):
+            self.assertIn(word, refused)
+        with_shots, without = self.folder / "with.jsonl", self.folder / "without.jsonl"
+        result = json.loads(run(*flags, "--shots", "3", "--shots-from", three, "--items-out", with_shots, "--json").stdout)
+        self.assertEqual(result["shots"], 3)
+        run(*flags, "--items-out", without)
+        self.assertNotEqual(with_shots.read_bytes(), without.read_bytes())
+
     def test_errors_name_the_flag(self):
-        for flags, word in ((["--task", "arc_easy"], "--data"), (["--task", "arc_hard"], "arc_easy"), ([], "--text"),
+        for flags, word in ((["--text", self.folder / "none"], "--text"), (["--task", "arc_easy"], "--data"),
+                            (["--kv-table", "--text", self.text, "--contexts", "0"], "--contexts"),
+                            (["--kv-table", "--text", self.text, "--contexts", "64,4096"], "--contexts"), (["--task", "arc_hard"], "arc_easy"), ([], "--text"),
                             (["--needle", "--kv-table", "--text", self.text], "--kv-table"),
                             (["--needle", "--text", self.text, "--lengths", "12k"], "--lengths"),
                             (["--error-budget", "--text", self.text], "--against"),
@@ -446,6 +575,10 @@ class Evaluate(Case):
         self.assertEqual(len(table["rows"]), 10)
         self.assertTrue(all(row["kl_mean"] > 0 and row["bytes_per_token"] < table["bf16_bytes_per_token"]
                             for row in table["rows"]))
+        # Without --kv-dtypes: the plan's own cache, as flags spell it.
+        own = json.loads(run("evaluate", self.model, "--needle", "--text", self.text, "--lengths", "128", "--depths", "0",
+                             "--quantization", "fp8", "--kv-cache-dtype", "int8:wide4:skip0", "--json").stdout)
+        self.assertEqual(own["grids"][0]["kv"], "int8:wide4 (2), bf16 (1)")
 
     def test_calibrated_kv_cache(self):
         out = self.folder / "calibrated"
@@ -495,9 +628,19 @@ class Bench(Case):
         self.assertGreater(out["decode_tokens_per_second"], out["output_tokens_per_second"])
         self.assertGreater(out["output_tokens_per_second"], 0)
         self.assertIn("3 together", run("bench", self.model, *short, "--batch", "3").stdout)
+        deep = json.loads(run("bench", self.model, *short, "--batch", "2", "--depth", "400", "--json").stdout)
+        self.assertGreater(deep["together"]["step_byte_seconds"], 0)
+        self.assertIn("--depth", run("bench", self.model, *short, "--batch", "2", "--depth", "500", code=1).stderr)
         self.assertIn("--batch", run("bench", self.model, *short, "--batch", "2000", code=1).stderr)
         self.assertIn("--depth, --prompt and --generate", run("bench", self.model, "--prompt", "4", "--generate", "100000",
                                                      "--batch", "2", code=1).stderr)
+
+    def test_flags_of_a_model_beside_a_url_are_refused_by_name(self):
+        for flag, value in (("--kv-calibration", "f.json"), ("--quantization", "fp8"), ("--isa", "avx2"), ("--plan", "f")):
+            error = run("bench", "serve", "http://127.0.0.1:9", flag, value, code=1).stderr
+            self.assertIn(f"where:    {flag}\n", error)
+        error = run("bench", "serve", "http://127.0.0.1:9", "--dataset", "f", "--shared-prefix", "4", code=1).stderr
+        self.assertIn("where:    --shared-prefix\n", error)
 
     def test_bench_serve_is_a_command_of_its_own_below_bench(self):
         self.assertIn("MODEL", run("bench", code=2).stderr)

@@ -5,10 +5,13 @@
 #include <cmath>
 #include <fstream>
 
+#include "base/random.h"
 #include "evaluate/accept/accept_parts.h"
 #include "evaluate/accept/gates.h"
 #include "evaluate/accept/scheme_summaries.h"
+#include "evaluate/model_facts.h"
 #include "evaluate/report/html.h"
+#include "support/kv_calibration_file.h"
 #include "support/test_models.h"
 
 namespace octavo {
@@ -21,7 +24,7 @@ Json good_report() {
     const double limit = row.standard.value_or(1);
     measured[std::string(row.measure)] = {{"value", row.is_max ? limit / 2 : limit * 2 + 1}};
   }
-  measured["task_drop"] = Json::array({{{"subject", "a"}, {"value", 0.0}, {"standard_error", 0.01}}});
+  measured["task_drop"] = Json::array({{{"subject", "a"}, {"items", 500}, {"value", 0.0}, {"standard_error", 0.01}}});
   return {{"measured", measured}};
 }
 
@@ -63,7 +66,8 @@ TEST(Gates, EachAloneDecides) {
 TEST(Gates, ATaskMayDropWithinItsStandardErrorsAndEachTaskCounts) {
   const auto accepted = [](double drop, double error, double allowed) {
     Json report = good_report();
-    report["measured"]["task_drop"].push_back({{"subject", "b"}, {"value", drop}, {"standard_error", error}});
+    report["measured"]["task_drop"].push_back(
+        {{"subject", "b"}, {"items", 500}, {"value", drop}, {"standard_error", error}});
     Gates gates = default_gates();
     gates.task_standard_errors = allowed;
     judge(report, gates);
@@ -73,6 +77,23 @@ TEST(Gates, ATaskMayDropWithinItsStandardErrorsAndEachTaskCounts) {
   EXPECT_FALSE(accepted(0.02, 0.009, 1));
   EXPECT_TRUE(accepted(0.02, 0.009, 2));
   EXPECT_FALSE(accepted(0.02, 0.5, 0));
+}
+
+// The fewer the items, the wider the standard error within which a drop passes: below a number nothing passes.
+TEST(Gates, ATaskOfTooFewItemsIsNotJudged) {
+  const auto status = [](int items, const char* file) {
+    Json report = good_report();
+    report["measured"]["task_drop"][0]["items"] = items;
+    judge(report, parse_gates(file, "g.json").value());
+    for (const Json& gate : report["gates"])
+      if (gate["gate"] == "task_drop_max") return gate["status"].get<std::string>() + " " + gate.value("reason", "");
+    return std::string();
+  };
+  EXPECT_EQ(status(100, "{}"), "holds ");
+  for (const char* word : {"not computed", "99 items", "task_items_min", "--limit"})
+    EXPECT_NE(status(99, "{}").find(word), std::string::npos) << status(99, "{}");
+  EXPECT_EQ(status(20, R"({"task_items_min": 20})"), "holds ");
+  EXPECT_NE(status(999, R"({"task_items_min": 1000})").find("not computed"), std::string::npos);
 }
 
 TEST(Gates, AFileIsLaidOverTheDefaults) {
@@ -126,6 +147,37 @@ TEST(PairedTask, StandardErrorIsThatOfTheItemsDifferences) {
   EXPECT_EQ(paired["won_count"], 0);
 }
 
+// exp(-mean) of each side: the error of the difference against many draws of the items.
+TEST(PairedTask, ThePerplexityDifferencesErrorIsThatOfResampledItems) {
+  Task task{.name = "t", .kind = TaskKind::kContinuation};
+  Random random(3);
+  TaskResult base, candidate;
+  for (int i = 0; i < 400; ++i) {
+    task.items.push_back({.id = fmt::format("{}", i)});
+    const double before = -3 + random.normal(), after = before - 1 + 0.2 * random.normal();
+    base.records.push_back({{"loglikelihood", before}, {"acc", 0}});
+    candidate.records.push_back({{"loglikelihood", after}, {"acc", 0}});
+  }
+  const auto perplexity = [](const std::vector<Json>& records, const std::vector<size_t>& picked) {
+    double sum = 0;
+    for (const size_t i : picked) sum += records[i]["loglikelihood"].get<double>();
+    return std::exp(-sum / static_cast<double>(picked.size()));
+  };
+  std::vector<double> drawn;
+  for (int draw = 0; draw < 1000; ++draw) {
+    std::vector<size_t> picked(400);
+    for (size_t& i : picked) i = random.below(400);
+    drawn.push_back(perplexity(candidate.records, picked) - perplexity(base.records, picked));
+  }
+  base.metrics = task_metrics(task, base.records);
+  candidate.metrics = task_metrics(task, candidate.records);
+  const Json row = paired_task(task, base, candidate)["metrics"][0];
+  EXPECT_EQ(row["name"], "perplexity");
+  // mean_error() is of the mean of n draws; here each draw is one.
+  const double deviation = mean_error(drawn).standard_error * std::sqrt(1000.0);
+  EXPECT_NEAR(row["difference_standard_error"].get<double>(), deviation, 0.1 * deviation);
+}
+
 TEST(PairedNeedles, LostAndGainedDoNotCancel) {
   const std::vector<NeedleCell> base = {{128, 0, 3, 2, -1, 0}, {128, 50, 3, 0, -9, 7}, {128, 100, 3, 3, 0, 0}},
                                 candidate = {{128, 0, 3, 1, -2, 1}, {128, 50, 3, 1, -7, 5}, {128, 100, 3, 3, 0, 0}};
@@ -153,6 +205,20 @@ TEST(SensitivitySummary, CountsAndRanksTheEntriesOfEachScheme) {
   EXPECT_EQ(summary[0]["worst"], Json::array({1, 2, 0, 4}));
   EXPECT_EQ(summary[0]["highest"], 0.02);
   EXPECT_EQ(summary[1]["worst"], Json::array({3}));
+}
+
+TEST(SensitivitySummary, WeightsAndCachesOfOneNameStayApart) {
+  Sensitivity s;
+  s.model.layers = 1;
+  s.entries = {{.role = "q_proj", .scheme = "int8", .kl = 0.5}, {.role = "k_cache", .scheme = "int8", .kl = 0.0001}};
+  const Json summary = scheme_summaries(s);
+  ASSERT_EQ(summary.size(), 2u);
+  EXPECT_EQ(summary[0]["part"], "weights");
+  EXPECT_EQ(summary[0]["worst"], Json::array({0}));
+  EXPECT_EQ(summary[0]["free"], 0);
+  EXPECT_EQ(summary[1]["part"], "kv_cache");
+  EXPECT_EQ(summary[1]["worst"], Json::array({1}));
+  EXPECT_EQ(summary[1]["free"], 1);
 }
 
 TEST(Figures, AreRoundedWithTheirUnits) {
@@ -226,7 +292,91 @@ TEST(Accept, WithoutATextOnlyMemoryAndSpeedAreMeasured) {
   EXPECT_EQ(plan_text(*report, "candidate"), "fp8");
   EXPECT_LT((*report)["measured"]["memory_ratio"]["value"].get<double>(), 1);
   EXPECT_GT((*report)["measured"]["tpot_ratio"]["value"].get<double>(), 0);
+  EXPECT_GT((*report)["measured"]["throughput_ratio"]["value"].get<double>(), 0);
+  for (const size_t rung : {size_t{0}, (*report)["ladder"].size() - 1})
+    EXPECT_GT((*report)["ladder"][rung]["throughput_tokens_per_second"].get<double>(), 0);
   EXPECT_TRUE((*report)["measured"]["kl_mean"].contains("why_not"));
+}
+
+// The calibration that a flag names is part of the candidate's plan everywhere: heading, ladder, budget.
+TEST(Accept, AKvCalibrationGivenByFlagIsInThePlan) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  const TestFolder out;
+  const ModelConfig config = Checkpoint::open(folder.path())->config();
+  KvCalibration calibration = made_up_kv_calibration(config);
+  calibration.kv_cache = "fp8_e4m3:static";
+  for (KvCalibration::Layer& layer : calibration.layers) layer.k = layer.v = "fp8_e4m3:static";
+  write_kv_calibration(out / "kv.json", calibration, config);
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 26);
+  out.write("text.txt", text);
+  AcceptOptions options{.text = out / "text.txt",
+                        .windows = {.context = 64, .windows = 2},
+                        .speed = {.repeat = 0},
+                        .unfinished = out / "unfinished",
+                        .version = "test"};
+  options.base.path = options.candidate.path = folder.path();
+  options.base.options.plan.scheme = "bf16";
+  options.candidate.options.plan.kv_calibration = out / "kv.json";  // of a BF16 checkpoint: the cache alone
+  const auto report = measure_acceptance(options);
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  const std::string heading = (*report)["candidate"]["plan"]["kv_cache"];
+  EXPECT_NE(heading.find("per head, stored scale"), std::string::npos) << heading;
+  EXPECT_EQ((*report)["ladder"].back()["title"], "KV cache");
+  std::vector<std::string> parts;
+  for (const Json& row : (*report)["error_budget"]) {
+    parts.push_back(row["part"]);
+    if (row["part"] != "kernels") {
+      EXPECT_GT(row["kl_mean"].get<double>(), 0) << row.dump();
+    }
+  }
+  EXPECT_EQ(parts, (std::vector<std::string>{"K", "V", "kernels", "all"}));
+}
+
+TEST(ModelFacts, ThePlansFingerprintSeesWhatItsNamesLeaveOut) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  const ModelConfig config = Checkpoint::open(folder.path())->config();
+  const TestFolder out;
+  KvCalibration calibration = made_up_kv_calibration(config);
+  write_kv_calibration(out / "a.json", calibration, config);
+  calibration.layers[1].k_range[0] *= 1.25f;
+  write_kv_calibration(out / "b.json", calibration, config);
+  std::map<std::string, std::string> seen;
+  const auto add = [&](const std::string& scheme, const std::string& kv, const std::string& values) {
+    ModelOptions options;
+    options.plan.scheme = scheme;
+    options.plan.kv_cache_dtype = kv;
+    if (!values.empty()) options.plan.kv_calibration = out / values;
+    const auto planned = open_planned(folder.path(), options);
+    ASSERT_TRUE(planned.has_value()) << planned.error().message();
+    const std::string what = scheme + " " + kv + " " + values;
+    const auto [at, fresh] = seen.emplace(plan_fingerprint(planned->plan, planned->checkpoint), what);
+    EXPECT_TRUE(fresh) << what << " looks like " << at->second;
+  };
+  for (const char* kv : {"bf16", "fp8_e4m3:dynamic", "fp8_e4m3:dynamic:wide4", "fp8_e4m3:dynamic:wide2",
+                         "fp8_e4m3:dynamic:skip0", "fp8_e4m3:dynamic:skip1"})
+    add("bf16", kv, "");
+  for (const char* values : {"a.json", "b.json"})
+    for (const char* kv : {"fp8_e4m3:dynamic", "fp8_e4m3:static", "fp8_e4m3:tensor", "fp8_e4m3:static:temperature"})
+      add("bf16", kv, values);
+  add("fp8", "bf16", "");
+  add("fp8-static", "bf16", "");  // the same names; other scale times
+  const auto skip = open_planned(folder.path(), {.plan = {.scheme = "bf16", .kv_cache_dtype = "int8:skip1"}});
+  EXPECT_EQ(kv_cache_name(skip->plan), "int8 (2), bf16 (1)");
+  const auto fixed = open_planned(folder.path(), {.plan = {.scheme = "bf16", .kv_cache_dtype = "int8:static:wide4"}});
+  EXPECT_EQ(kv_cache_name(fixed->plan), "int8:static:wide4");
+}
+
+TEST(ModelFacts, TheModelsFingerprintSeesItsFilesAlone) {
+  const TestFolder folder;
+  folder.write("config.json", "{}");
+  folder.write("model.safetensors", "abc");
+  const std::string before = model_fingerprint(folder.path());
+  folder.write("items.jsonl", "a run's own file");
+  folder.write("s.json.log", "another");
+  EXPECT_EQ(model_fingerprint(folder.path()), before);
+  folder.write("model.safetensors", "abcd");
+  EXPECT_NE(model_fingerprint(folder.path()), before);
 }
 
 }  // namespace

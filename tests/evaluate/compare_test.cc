@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <fstream>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "evaluate/error_budget.h"
 #include "support/test_models.h"
@@ -139,6 +143,31 @@ TEST(ErrorBudget, SaysWhatHasNoFastKernel) {
   EXPECT_FALSE((*rows)[0].result.has_value());
   EXPECT_NE((*rows)[0].why_not.find("int8"), std::string::npos);
   EXPECT_TRUE((*rows)[2].result.has_value());
+}
+
+// One weight of NaN: what has that weight says so, the rest of the table stands.
+TEST(ErrorBudget, ARowThatIsNotFiniteDoesNotEndTheTable) {
+  const TinyModelFolder folder("llama_untied_hd64"), broken_weights("llama_untied_hd64");
+  const std::filesystem::path weights = broken_weights.path() / "model.safetensors";
+  std::string bytes = read_text_file(weights).value();
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const Json index = Json::parse(bytes.substr(8, header));
+  const size_t at = 8 + header + index["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0].get<size_t>();
+  bytes.replace(at, 2, "\xc0\x7f");
+  std::filesystem::remove(weights);  // it is a link
+  std::ofstream(weights, std::ios::binary) << bytes;
+  ModelSpec base{.path = folder.path()}, candidate{.path = broken_weights.path()};
+  base.options.plan.scheme = candidate.options.plan.scheme = "bf16";
+  candidate.options.plan.k_dtype = "fp8_e4m3";
+  const auto rows = error_budget(base, candidate, long_text(), {.context = 150, .windows = 2});
+  ASSERT_TRUE(rows.has_value()) << rows.error().message();
+  for (const BudgetRow& row : *rows) {
+    EXPECT_EQ(row.result.has_value(), row.part == "K") << row.part;
+    if (row.part == "weights" || row.part == "all") {
+      EXPECT_NE(row.why_not.find("not finite"), std::string::npos) << row.why_not;
+    }
+  }
 }
 
 }  // namespace

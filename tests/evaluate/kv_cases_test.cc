@@ -10,6 +10,7 @@
 #include "quantize/model_folder.h"
 #include "quantize/quantize_checkpoint.h"
 #include "support/byte_tokenizer_json.h"
+#include "support/kv_calibration_file.h"
 
 namespace octavo {
 namespace {
@@ -82,9 +83,9 @@ TEST_F(KvCases, LargeKeyBias) {
   // A scale per token is 900 / 127 for all channels there.
   EXPECT_LT(same_top("calibrated", "int8:dynamic"), same_top("calibrated", "int8:channel"));
   const KvCalibration& values = *model->checkpoint().kv_calibration();
-  for (const KvCalibration::Layer& layer : values.layers)
-    for (const float scale : values.scales(0, true, row_format(ElementType::kE4m3), {}))
-      EXPECT_NEAR(scale, 2, 0.2) << layer.k_range[0];
+  for (size_t layer = 0; layer < values.layers.size(); ++layer)
+    for (const float scale : values.scales(layer, true, row_format(ElementType::kE4m3), {}))
+      EXPECT_NEAR(scale, 2, 0.2) << layer;
 }
 
 TEST_F(KvCases, TinyKeys) {
@@ -93,6 +94,34 @@ TEST_F(KvCases, TinyKeys) {
   calibrated("fp8_e4m3:static");
   EXPECT_GE(same_top("calibrated", "auto"), 0.95);
   EXPECT_GE(same_top("calibrated", "fp8_e4m3:block64"), 0.95);
+}
+
+// Queries so large that a broken calibration's channel scales take them past FP32: the other formats are still
+// measured.
+TEST_F(KvCases, ARowThatIsNotFiniteDoesNotEndTheTable) {
+  make(0, 1e-6f);
+  const auto model = calibrated("int8:channel");
+  KvCalibration broken = *model->checkpoint().kv_calibration();
+  for (size_t i = 0; i < broken.layers[0].k_min.size(); ++i) {
+    broken.layers[0].k_min[i] = -3e38f;
+    broken.layers[0].k_max[i] = 3e38f;
+  }
+  write_kv_calibration(folder_ / "broken.json", broken, model->config());
+  ModelSpec spec{.path = folder_ / "model"};
+  spec.options.plan.kv_calibration = folder_ / "broken.json";
+  KvTableOptions options{.contexts = {64}, .windows = 1};
+  for (const char* name : {"int8:dynamic", "int8:channel", "fp8_e4m3:dynamic"})
+    options.choices.push_back(parse_kv_choice(name).value());
+  const auto rows = kv_table(spec, text_, options);
+  ASSERT_TRUE(rows.has_value()) << rows.error().message();
+  ASSERT_EQ(rows->size(), 3u);
+  EXPECT_TRUE((*rows)[0].result.has_value());
+  EXPECT_FALSE((*rows)[1].result.has_value());
+  EXPECT_NE((*rows)[1].why_not.find("not finite"), std::string::npos);
+  EXPECT_TRUE((*rows)[2].result.has_value());
+  EXPECT_TRUE(std::isnan((*rows)[2].result->perplexity_change_standard_error()));  // one window tells of no error
+  options.choices = {parse_kv_choice("int8:channel").value()};
+  EXPECT_FALSE(kv_table(spec, text_, options).has_value());
 }
 
 // A prompt of one token repeated has the same values everywhere: logits cannot change with the position, however long.

@@ -5,6 +5,7 @@
 #include "evaluate/answers.h"
 #include "evaluate/kv_table.h"
 #include "evaluate/needle.h"
+#include "support/kv_calibration_file.h"
 #include "support/test_models.h"
 
 namespace octavo {
@@ -75,9 +76,52 @@ TEST(KvTable, RowsAreTheComparisonsWithBf16) {
   wide.plan.kv_cache_dtype = "bf16";
   const auto base = Model::load(folder.path(), wide), candidate = Model::load(folder.path(), spec.options);
   const auto expected = compare(**base, **candidate, long_text(), {.context = 128, .windows = 2});
-  EXPECT_EQ((*rows)[2].result.kl_mean, expected->kl_mean);
+  EXPECT_EQ((*rows)[2].result->kl_mean, expected->kl_mean);
   EXPECT_EQ((*rows)[2].bytes_per_token, (*candidate)->kv_geometry().bytes_per_token());
-  EXPECT_GT((*rows)[2].result.kl_mean, (*rows)[3].result.kl_mean);  // E4M3 for both loses more than INT8 keys
+  EXPECT_GT((*rows)[2].result->kl_mean, (*rows)[3].result->kl_mean);  // E4M3 for both loses more than INT8 keys
+}
+
+TEST(KvTable, ContextsAndTextAreCheckedBeforeAnythingIsMeasured) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  const ModelSpec spec{.path = folder.path()};
+  const std::vector<KvChoice> choices = {parse_kv_choice("int8").value()};
+  for (const int64_t context : {int64_t{0}, int64_t{-5}, int64_t{1}, int64_t{513}}) {
+    const auto rows = kv_table(spec, long_text(), {.choices = choices, .contexts = {64, context}},
+                               [](std::string_view, int64_t, int64_t) { ADD_FAILURE() << "a row was measured"; });
+    ASSERT_FALSE(rows.has_value()) << context;
+    EXPECT_EQ(rows.error().where, "--contexts");
+  }
+  const auto rows = kv_table(spec, long_text().substr(0, 100), {.choices = choices, .contexts = {64, 128}});
+  ASSERT_FALSE(rows.has_value());
+  EXPECT_EQ(rows.error().where, "--text");
+}
+
+TEST(KvTable, TheBf16RowHasTheBytesOfTheModelItRan) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  ModelSpec spec{.path = folder.path()};
+  spec.options.plan.scheme = "bf16";
+  const auto rows = kv_table(spec, long_text(), {.choices = {parse_kv_choice("int8").value()}, .contexts = {64}});
+  ASSERT_TRUE(rows.has_value()) << rows.error().message();
+  EXPECT_EQ((*rows)[0].bf16_bytes_per_token, load_test_model(folder.path(), "bf16")->kv_geometry().bytes_per_token(64));
+}
+
+TEST(KvTable, FactorsOfACacheWithoutAnOptionForThemAreNoChoice) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  const Checkpoint plain = Checkpoint::open(folder.path()).value();
+  KvCalibration calibration = made_up_kv_calibration(plain.config());  // with factors that are not 1
+  for (const auto& [cache, named] : {std::pair{"bf16", false}, {"int8:static:skip0", true}}) {
+    calibration.kv_cache = cache;
+    write_kv_calibration(folder.path() / "octavo_kv.json", calibration, plain.config());
+    const auto checkpoint = Checkpoint::open(folder.path());
+    ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().message();
+    const std::vector<KvChoice> choices = kv_choices(*checkpoint);
+    EXPECT_EQ(choices.back().name() == std::string(cache) + ":temperature", named) << cache;
+  }
+  calibration.kv_cache = "fp9";
+  write_kv_calibration(folder.path() / "octavo_kv.json", calibration, plain.config());
+  const auto refused = Checkpoint::open(folder.path());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().where.find("kv_cache"), std::string::npos) << refused.error().message();
 }
 
 TEST(Answers, BoundaryInputsAreAnsweredOrRefused) {

@@ -32,5 +32,12 @@ TEST(NegativeLogLikelihood, IsSafeAtTheExtremes) {
   EXPECT_NEAR(negative_log_likelihood(logits, 1), 6e4, 1e-3);
 }
 
+TEST(MeanError, OneValueSaysNothingOfItsError) {
+  EXPECT_TRUE(std::isnan(mean_error(std::vector<double>{3}).standard_error));
+  EXPECT_EQ(mean_error(std::vector<double>{3}).mean, 3);
+  EXPECT_EQ(mean_error(std::vector<double>{3, 3}).standard_error, 0);
+  EXPECT_DOUBLE_EQ(mean_error(std::vector<double>{1, 3}).standard_error, 1);
+}
+
 }  // namespace
 }  // namespace octavo

@@ -168,6 +168,15 @@ TEST(PlanSearch, RefusesWhatItCannotDo) {
   const auto small = search->best(search->smallest() - 1);
   ASSERT_FALSE(small.has_value());
   EXPECT_EQ(small.error().where, "--budget");
+  // Bits per weight say nothing of the cache that --depth counts.
+  const auto deep = PlanSearch::create(s, config, {.depth = 100}, "s.json");
+  ASSERT_TRUE(deep.has_value()) << deep.error().message();
+  const PlanBudget bits{.kind = PlanBudget::Kind::kBitsPerWeight, .value = 5.5};
+  EXPECT_EQ(deep->bytes_of(bits, 0).error().where, "--depth, --budget");
+  EXPECT_EQ(deep->bytes_of({.value = 1e6}, 0).value(), 1'000'000);
+  const auto within = search->best(search->bytes_of(bits, 0).value());
+  ASSERT_TRUE(within.has_value());
+  EXPECT_LE(within->bits_per_weight, 5.5);
   std::erase_if(s.entries, [](const SensitivityEntry& e) { return e.role == kKeyCache; });
   EXPECT_FALSE(PlanSearch::create(s, config, {.depth = 5}, "s.json").has_value());
   s.entries.clear();

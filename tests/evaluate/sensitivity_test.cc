@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "evaluate/compare.h"
 #include "evaluate/item_log.h"
+#include "quantize/quantize_checkpoint.h"
 #include "support/test_models.h"
 
 namespace octavo {
@@ -124,6 +125,40 @@ TEST(Sensitivity, GoesOnFromItsLogWithTheSameResult) {
   const auto other = measure_sensitivity(folder.path(), random_text() + random_text(), options);
   ASSERT_FALSE(other.has_value());
   EXPECT_NE(other.error().what.find("another run"), std::string::npos);
+}
+
+// Outlier channels are BF16 columns beside the codes: of the base and of what is lowered.
+TEST(Sensitivity, BytesCountOutlierChannels) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  const TestFolder out;
+  out.write("text.txt", random_text() + "\n\n" + random_text());
+  QuantizeOptions quantize{.plan = {.scheme = "fp8"}, .threads = 1};
+  quantize.calibrate.emplace();
+  quantize.calibrate->data = {.sources = {{out / "text.txt", 1}}, .samples = 4, .length = 64, .seed = 3};
+  quantize.calibrate->isa = best_isa();
+  quantize.outliers = 0.05;
+  const auto done = quantize_checkpoint(*Checkpoint::open(folder.path()), out / "outliers", quantize);
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  SensitivityOptions options = options_of();
+  options.kv = {};
+  options.schemes = {"fp8"};
+  const auto measured = measure_sensitivity(out / "outliers", random_text(), options);
+  ASSERT_TRUE(measured.has_value()) << measured.error().message();
+  const Checkpoint checkpoint = *Checkpoint::open(out / "outliers");
+  int64_t all = 0;
+  for (const LinearModule& module : checkpoint.config().linear_modules()) {
+    const int64_t outliers = checkpoint.stored_plan().linear(module.name).outliers;
+    all += module.rows * (module.cols + outliers) * 2;
+    for (const SensitivityEntry& entry : measured->entries) {
+      if (entry.layer != module.layer || entry.role != role_name(module.role)) continue;
+      if (module.layer >= 0) {
+        EXPECT_GT(outliers, 0) << module.name;
+      }
+      EXPECT_EQ(entry.base_bytes, module.rows * (module.cols + outliers) * 2) << module.name;
+      EXPECT_EQ(entry.bytes, module.rows * (module.cols + 4 + 2 * outliers)) << module.name;
+    }
+  }
+  EXPECT_EQ(measured->base_bytes, all);
 }
 
 TEST(Sensitivity, RefusesSchemesThatItCannotMeasure) {

@@ -169,6 +169,180 @@ TEST_F(TaskRuns, AnOwnSetGenerates) {
   EXPECT_NE(load_task(folder_.path() / "bad.json", "", {}).error().what.find("surprise"), std::string::npos);
 }
 
+TEST_F(TaskRuns, OwnSetsOfTheOtherKinds) {
+  const auto run = [&](const std::string& set, const std::string& data) {
+    folder_.write("set.json", set);
+    folder_.write("set.jsonl", data);
+    const auto task = load_task(folder_.path() / "set.json", "", {});
+    if (!task) throw std::runtime_error(task.error().message());
+    const auto result = run_task(*model_, *task, {}, nullptr);
+    if (!result) throw std::runtime_error(result.error().message());
+    return *result;
+  };
+  const TaskResult choice =
+      run(R"({"name": "c", "kind": "multiple_choice", "prompt": "{q}:", "choices": "answers", "gold": "right"})",
+          R"({"q": "is it", "answers": ["no", "yes"], "right": 1})"
+          "\n"
+          R"({"q": "was it", "answers": ["yes", "no"], "right": 1})");
+  EXPECT_EQ(choice.metrics[0].name, "acc");
+  EXPECT_DOUBLE_EQ(choice.metrics[0].value, 0.5);
+  EXPECT_EQ(choice.records[0]["choice"], 1);
+  const TaskResult fixed = run(
+      R"({"name": "f", "kind": "multiple_choice", "prompt": "{q}:", "choices": ["yes", "{other}"], "gold": "right"})",
+      R"({"q": "is it", "other": "so", "right": 0})");
+  EXPECT_DOUBLE_EQ(fixed.metrics[0].value, 1);
+  const TaskResult ending = run(R"({"name": "e", "kind": "continuation", "prompt": "{a}:", "answer": " {b}"})",
+                                R"({"a": "is it", "b": "yes"})"
+                                "\n"
+                                R"({"a": "is it", "b": "no"})");
+  EXPECT_EQ(ending.metrics[1].name, "acc");
+  EXPECT_DOUBLE_EQ(ending.metrics[1].value, 0.5);
+  const TaskResult contains = run(
+      R"({"name": "h", "kind": "generation", "prompt": "{a}:", "answer": "{b}", "match": "contains", "max_tokens": 8})",
+      R"({"a": "is it", "b": "es"})"
+      "\n"
+      R"({"a": "is it", "b": "No"})");
+  EXPECT_EQ(contains.metrics[0].name, "contains");
+  EXPECT_EQ(contains.records[0]["contains"], 1);
+  EXPECT_EQ(contains.records[1]["contains"], 0);
+}
+
+TEST_F(TaskRuns, KeysOfAnotherKindAreErrors) {
+  for (const auto& [kind, key] : {std::pair{"multiple_choice", R"("match": "exact")"},
+                                  {"multiple_choice", R"("stop": ["x"])"},
+                                  {"multiple_choice", R"("answer": "x")"},
+                                  {"continuation", R"("chat": true)"},
+                                  {"continuation", R"("max_tokens": 5)"},
+                                  {"continuation", R"("gold": "x")"},
+                                  {"generation", R"("choices": "x")"},
+                                  {"generation", R"("delimiter": "")"},
+                                  {"generation", R"("max_tokens": 0)"}}) {
+    folder_.write("set.json", fmt::format(R"({{"name": "s", "kind": "{}", "prompt": "{{a}}", {}}})", kind, key));
+    const auto task = load_task(folder_.path() / "set.json", "", {});
+    ASSERT_FALSE(task.has_value()) << kind << key;
+    const std::string named(key, std::string_view(key).find(':'));
+    EXPECT_NE(task.error().what.find(named), std::string::npos) << task.error().message();
+  }
+}
+
+// A model that answers as it was taught: GSM8K from the prompt to the metrics, and an own set with its match.
+TEST(Gsm8k, IsAskedAnsweredAndJudged) {
+  const ScriptModel script({{":", " It", " makes", " 1,0", "12", ".\n", "#### ", "10", "13", "\n", "Question:"}}, 512);
+  const auto model = script.load("bf16");
+  const TestFolder folder;
+  const Task task = load(folder, "gsm8k",
+                         R"({"question": "How many?", "answer": "so\n#### 1,013"})"
+                         "\n"
+                         R"({"question": "And now?", "answer": "#### 1012"})");
+  const auto result = run_task(*model, task, {}, nullptr);
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  EXPECT_EQ(result->records[0]["completion"], " It makes 1,012.\n#### 1013\n");
+  EXPECT_EQ(result->records[0]["finish_reason"], "stop");  // by the harness' "Question:"
+  EXPECT_EQ(result->records[0]["strict"], "1013");
+  EXPECT_EQ(result->records[0]["exact_match_strict"], 1);
+  EXPECT_EQ(result->records[1]["exact_match_flexible"], 0);
+  EXPECT_EQ(result->metrics[0].name, "exact_match_strict");
+  EXPECT_DOUBLE_EQ(result->metrics[0].value, 0.5);
+  EXPECT_DOUBLE_EQ(result->metrics[1].value, 0.5);
+  folder.write("own.json", R"({"name": "own", "kind": "generation", "prompt": "{q}:", "answer": "{a}", "match": "gsm8k",
+                               "stop": ["\n#"]})");
+  folder.write("own.jsonl", R"({"q": "How many", "a": 1012})");
+  const auto own = load_task(folder.path() / "own.json", "", {});
+  ASSERT_TRUE(own.has_value()) << own.error().message();
+  const auto judged = run_task(*model, *own, {}, nullptr);
+  EXPECT_EQ(judged->records[0]["strict"], "[invalid]");
+  EXPECT_EQ(judged->records[0]["exact_match_flexible"], 1);
+}
+
+// Examples before a prompt are the same as a prompt that begins with them.
+TEST(Tasks, ShotsStandBeforeEveryPrompt) {
+  const TinyModelFolder model_folder("llama_untied_hd64");
+  const auto model = load_test_model(model_folder.path(), "bf16");
+  const TestFolder folder;
+  const Task shots = load(folder, "arc_easy",
+                          R"({"query": "Question: Hot?", "choices": ["ice", "fire"], "gold": 1})"
+                          "\n"
+                          R"({"query": "Question: Cold?", "choices": ["ice", "fire"], "gold": 0})",
+                          {.limit = 1});
+  ASSERT_EQ(shots.items.size(), 1u);
+  Task task = load(folder, "arc_easy", R"({"query": "Question: Wet?", "choices": ["sea", "sand"], "gold": 0})");
+  const auto plain = run_task(*model, task, {}, nullptr);
+  const auto with = run_task(*model, task, {.examples = few_shot_examples(shots)}, nullptr);
+  task.items[0].prompt = "Question: Hot?\nAnswer: fire\n\n" + task.items[0].prompt;
+  const auto spelled_out = run_task(*model, task, {}, nullptr);
+  ASSERT_TRUE(plain && with && spelled_out);
+  EXPECT_EQ(with->records, spelled_out->records);
+  EXPECT_NE(with->records, plain->records);
+}
+
+TEST_F(TaskRuns, PromptsThatAreTooLongAreCounted) {
+  folder_.write("set.json", R"({"name": "mine", "kind": "generation", "prompt": "{a}:", "answer": "yes",
+                                "match": "exact", "max_tokens": 100})");
+  folder_.write("set.jsonl",
+                fmt::format("{{\"a\": \"{}\"}}\n{{\"a\": \"{}\"}}", std::string(155, 'q'), std::string(156, 'q')));
+  auto task = load_task(folder_.path() / "set.json", "", {});
+  ASSERT_TRUE(task.has_value()) << task.error().message();
+  auto log = ItemLog::open(folder_.path() / "log.jsonl", {{"a", 1}});
+  const auto result = run_task(*model_, *task, {}, &*log);
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  EXPECT_EQ(result->truncated, 1);  // 156 + 1 + 100 of 256
+  EXPECT_FALSE(result->records[0].contains("truncated"));
+  EXPECT_EQ(result->records[1]["truncated"], 1);
+  EXPECT_EQ(result->errors, 0);
+  // An answer as long as the context leaves no room for any prompt.
+  task->max_tokens = 256;
+  const auto refused = run_task(*model_, *task, {}, nullptr);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().where.find("max_tokens"), std::string::npos);
+  const Task long_item = load(folder_, "lambada", fmt::format("{{\"text\": \"{} yes\"}}", std::string(300, 'q')));
+  EXPECT_EQ(run_task(*model_, long_item, {}, nullptr)->truncated, 1);
+}
+
+// A prompt that the engine refuses is wrong, and said to be refused.
+TEST_F(TaskRuns, RefusedPromptsAreCounted) {
+  folder_.write("set.json",
+                R"({"name": "mine", "kind": "generation", "prompt": "{a}", "answer": "yes", "match": "exact"})");
+  folder_.write("set.jsonl", "{\"a\": \"\"}\n{\"a\": \"x:\"}");
+  const auto task = load_task(folder_.path() / "set.json", "", {});
+  ASSERT_TRUE(task.has_value()) << task.error().message();
+  Task short_answers = *task;
+  short_answers.max_tokens = 8;
+  const auto result = run_task(*model_, short_answers, {}, nullptr);
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  EXPECT_EQ(result->errors, 1);
+  EXPECT_DOUBLE_EQ(result->metrics[0].value, 0.5);
+}
+
+TEST_F(TaskRuns, TheLogIsOfOneModelTaskAndProgram) {
+  Task task = load(folder_, "lambada", R"({"text": "is it so: yes"})");
+  const auto differs = [&](const Task& other, const TaskOptions& options) {
+    return task_identity(*model_, other, options) != task_identity(*model_, task, {.version = "1"});
+  };
+  EXPECT_FALSE(differs(task, {.version = "1"}));
+  EXPECT_TRUE(differs(task, {.version = "2"}));
+  Task other = task;
+  other.match = AnswerMatch::kContains;
+  EXPECT_TRUE(differs(other, {.version = "1"}));
+  other = task;
+  other.kind = TaskKind::kGeneration;
+  EXPECT_TRUE(differs(other, {.version = "1"}));
+  // The same path with other weights.
+  const Json before = task_identity(*model_, task, {});
+  std::filesystem::last_write_time(script_.path() / "model.safetensors", std::filesystem::file_time_type::clock::now());
+  EXPECT_NE(task_identity(*model_, task, {}), before);
+}
+
+// A path need not be UTF-8.
+TEST_F(TaskRuns, ALogsIdentityMayHoldAnyBytes) {
+  const Json identity = {{"model", "caf\xe9"}, {"n", 1}};
+  const std::filesystem::path path = folder_.path() / "log.jsonl";
+  ASSERT_TRUE(ItemLog::open(path, identity).has_value());
+  EXPECT_TRUE(ItemLog::open(path, identity).has_value());
+  const auto other = ItemLog::open(path, {{"model", "th\xe9"}, {"n", 1}});
+  ASSERT_FALSE(other.has_value());
+  EXPECT_NE(other.error().what.find("model"), std::string::npos);
+}
+
 // Cut at any byte, a log goes on to the same result, and what it holds is not measured again.
 TEST_F(TaskRuns, ResumesFromALogCutAnywhere) {
   std::string data;

@@ -2,25 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "base/file.h"
 #include "evaluate/accept/accept_parts.h"
 #include "evaluate/accept/scheme_summaries.h"
-#include "evaluate/item_log.h"
+#include "evaluate/compare_json.h"
+#include "evaluate/section_log.h"
 
 namespace octavo {
 namespace {
 
-// A record whose measurements are numbers: judging NaN would look like an answer.
-bool is_finite_record(const Json& record) {
-  const auto finite = [](const Json& value) { return value.is_number() && std::isfinite(value.get<double>()); };
-  if (record.contains("loglikelihood") && !finite(record["loglikelihood"])) return false;
-  for (const Json& value : record.value("loglikelihoods", Json::array()))
-    if (!finite(value)) return false;
-  return true;
+constexpr const char* kSections = "sections.jsonl";
+
+std::string items_file(size_t task, std::string_view side) {
+  return fmt::format("items-{}-{}.jsonl", task, side);
 }
 
 class AcceptRun {
@@ -29,7 +25,7 @@ class AcceptRun {
 
   Result<Json> run() {
     OCTAVO_TRY(prepare());
-    Json report = report_heading(o_, *base_, candidate_plan_);
+    Json report = report_heading(o_, *base_, candidate_->plan);
     OCTAVO_ASSIGN(report["ladder"], ladder());
     base_.reset();  // from here on what is measured loads its own
     if (!o_.text.empty()) OCTAVO_TRY(quality(report));
@@ -50,10 +46,9 @@ class AcceptRun {
       tasks_.push_back(std::move(loaded));
     }
     if (!o_.text.empty()) {
-      OCTAVO_ASSIGN(text_, read_text_file(o_.text));
+      OCTAVO_ASSIGN(text_, read_flag_file("--text", o_.text));
     }
-    OCTAVO_ASSIGN(const Checkpoint candidate, Checkpoint::open(o_.candidate.path));
-    OCTAVO_ASSIGN(candidate_plan_, resolve_plan(candidate, o_.candidate.options.plan));
+    OCTAVO_ASSIGN(candidate_, open_planned(o_.candidate.path, o_.candidate.options));
     OCTAVO_ASSIGN(rungs_, ladder_of(o_.base, o_.candidate));
     if (!o_.sensitivity.empty()) {
       OCTAVO_ASSIGN(const Checkpoint base, Checkpoint::open(o_.base.path));
@@ -62,10 +57,13 @@ class AcceptRun {
     }
     progress("loading the base", 0, 1);
     OCTAVO_ASSIGN(base_, Model::load(o_.base.path, o_.base.options));
-    isa_ = base_->isa();
-    const std::string slow = slow_formats(candidate_plan_, candidate.config().linear_modules(), isa_);
-    if (!slow.empty()) candidate_why_not_ = fmt::format("no fast kernel for {} on {}", slow, isa_name(isa_));
+    const Isa isa = base_->isa();
+    const std::string slow = slow_formats(candidate_->plan, candidate_->checkpoint.config().linear_modules(), isa);
+    if (!slow.empty()) candidate_why_not_ = fmt::format("no fast kernel for {} on {}", slow, isa_name(isa));
     OCTAVO_TRY(check_speed());
+    OCTAVO_TRY(check_needle_options(base_->config(), o_.needle));
+    for (const ModelConfig* config : {&base_->config(), &candidate_->checkpoint.config()})
+      for (const Task& task : tasks_) OCTAVO_TRY(check_task(*config, task));
     if (!o_.text.empty()) {
       OCTAVO_TRY(cut_windows(*base_, text_, o_.windows));
       OCTAVO_TRY(choose_needles());
@@ -92,17 +90,12 @@ class AcceptRun {
     if (!asked) needle_.lengths = {1024, 2048, 4096, 8192};
     std::vector<int64_t> fitting;
     for (const int64_t length : needle_.lengths) {
-      if (length < 64 || length > context) {
-        if (!asked) continue;
-        return fail({.what = "a length is out of range",
-                     .where = "--needle-lengths",
-                     .found = fmt::format("{}", length),
-                     .expected = fmt::format("64 to {}, the model's context", context)});
-      }
+      if (length > context) continue;  // not asked for: these were checked
       auto span = needle_span(*base_, haystack, length, 50, "Lisbon", "12345");
       if (!span && !asked) continue;
       if (!span) {
         Error error = std::move(span).error();
+        if (error.where.empty()) error.where = "--needle-lengths";
         error.remedy = "give a longer --text, or other --needle-lengths";
         return fail(std::move(error));
       }
@@ -118,29 +111,25 @@ class AcceptRun {
     if (error)
       return fail(
           {.what = "cannot make the report's folder", .where = o_.unfinished.string(), .found = error.message()});
-    auto log =
-        ItemLog::open(o_.unfinished / "sections.jsonl", run_identity(o_, *base_, candidate_plan_, text_, needle_));
-    if (!log) {
-      Error wrong = std::move(log).error();
-      wrong.remedy = wrong.remedy.starts_with("wait")
-                         ? "wait for it to end, or give another --out"
-                         : fmt::format("give another --out, or remove {} to begin again", o_.unfinished.string());
-      return fail(std::move(wrong));
-    }
+    auto log = SectionLog::open(o_.unfinished / kSections, run_identity(o_, *base_, *candidate_, text_, needle_));
+    if (!log) return fail(of_the_folder(std::move(log).error()));
     log_.emplace(std::move(*log));
-    for (const Json& record : log_->done())
-      if (record.is_object() && record.contains("section") && record["section"].is_string())
-        done_[record["section"].get<std::string>()] = record.value("result", Json());
     return {};
   }
 
-  // What the log has of a section, or what `measure` gives, which is then kept.
-  template <class Measure>
-  Result<Json> section(const std::string& name, Measure measure) {
-    if (const auto found = done_.find(name); found != done_.end()) return found->second;
-    OCTAVO_ASSIGN(Json result, measure());
-    OCTAVO_TRY(log_->append({{{"section", name}, {"result", result}}}));
-    return result;
+  // An error of a log names no flag that we lack.
+  Error of_the_folder(Error wrong) const {
+    wrong.remedy = wrong.remedy.starts_with("wait")
+                       ? "wait for it to end, or give another --out"
+                       : fmt::format("give another --out, or remove {} to begin again", o_.unfinished.string());
+    return wrong;
+  }
+
+  // What cannot be measured is a "why_not" in its place. Error: the log's alone.
+  Result<Json> or_reason(Result<Json> measured) const {
+    if (measured) return measured;
+    if (log_->failure()) return fail(of_the_folder(*log_->failure()));
+    return Json{{"why_not", measured.error().line()}};
   }
 
   void progress(std::string_view stage, int64_t done, int64_t total) const {
@@ -166,8 +155,8 @@ class AcceptRun {
         continue;
       }
       const std::string label = stage(fmt::format("speed: {}", rung.title));
-      OCTAVO_ASSIGN(const Json measured, section(fmt::format("rung {}", rung.title), [&] {
-                      return measure_rung(*base_, rung.spec, o_.speed,
+      OCTAVO_ASSIGN(const Json measured, section(&*log_, fmt::format("rung {}", rung.title), [&] {
+                      return measure_rung(*base_, rung.spec, o_.speed, candidate ? o_.batch : 0,
                                           [&](int64_t done, int64_t total) { progress(label, done, total); });
                     }));
       row.update(measured["memory"]);
@@ -186,19 +175,12 @@ class AcceptRun {
   }
 
   Result<Json> budget_rows(const std::string& label) {
-    OCTAVO_ASSIGN(
-        const std::vector<BudgetRow> rows,
-        error_budget(o_.base, o_.candidate, text_, o_.windows, [&](std::string_view part, int64_t done, int64_t total) {
-          progress(fmt::format("{}, {}", label, part), done, total);
-        }));
-    Json out = Json::array();
-    for (const BudgetRow& row : rows) {
-      Json entry = {{"part", row.part}, {"formats", row.formats}};
-      if (row.result) entry.update(compare_json(*row.result));
-      if (!row.result) entry["why_not"] = row.why_not;
-      out.push_back(std::move(entry));
-    }
-    return out;
+    const auto report = [&](std::string_view part, int64_t done, int64_t total) {
+      progress(fmt::format("{}, {}", label, part), done, total);
+    };
+    OCTAVO_ASSIGN(const std::vector<BudgetRow> rows,
+                  error_budget(o_.base, o_.candidate, text_, o_.windows, report, &*log_));
+    return budget_json(rows);
   }
 
   Result<Json> candidate_quality(const std::string& label) {
@@ -219,16 +201,14 @@ class AcceptRun {
       return {};
     }
     const std::string label = stage("error budget");
-    auto rows = section("error budget", [&] { return budget_rows(label); });
-    report["error_budget"] = rows ? *rows : Json{{"why_not", one_line(rows.error())}};
-    const Json* whole = nullptr;
-    if (rows && !rows->empty() && rows->back()["part"] == "all" && !rows->back().contains("why_not"))
-      whole = &rows->back();
-    if (whole != nullptr) {
-      report["quality"] = *whole;
+    OCTAVO_ASSIGN(report["error_budget"], or_reason(budget_rows(label)));
+    const Json& rows = report["error_budget"];
+    if (rows.is_array() && !rows.empty() && rows.back()["part"] == "all") {
+      Json whole = rows.back();
+      report["quality"] = std::move(whole);
     } else {
-      auto alone = section("quality", [&] { return candidate_quality(stage("quality")); });
-      report["quality"] = alone ? *alone : Json{{"why_not", one_line(alone.error())}};
+      OCTAVO_ASSIGN(report["quality"],
+                    or_reason(section(&*log_, "quality", [&] { return candidate_quality(stage("quality")); })));
     }
     spread_over_ladder(report);
     return {};
@@ -253,7 +233,7 @@ class AcceptRun {
   // Tasks and needles: first all of the base, then all of the candidate, so that one model is loaded at a time.
   struct SideResults {
     std::vector<Result<TaskResult>> tasks;
-    Result<Json> needles = Json();
+    Json needles;  // cells, or a "why_not"
   };
 
   Result<void> pairs(Json& report) {
@@ -271,16 +251,16 @@ class AcceptRun {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       const Error* wrong =
           !base.tasks[i] ? &base.tasks[i].error() : (!candidate.tasks[i] ? &candidate.tasks[i].error() : nullptr);
-      report["tasks"].push_back(wrong != nullptr ? Json{{"name", tasks_[i].name}, {"why_not", one_line(*wrong)}}
+      report["tasks"].push_back(wrong != nullptr ? Json{{"name", tasks_[i].name}, {"why_not", wrong->line()}}
                                                  : paired_task(tasks_[i], *base.tasks[i], *candidate.tasks[i]));
     }
     if (o_.text.empty()) return {};
     if (needle_.lengths.empty())
       report["needle"] = {{"why_not", "no length fits the model's context and the text"}};
-    else if (!base.needles || !candidate.needles)
-      report["needle"] = {{"why_not", one_line(base.needles ? candidate.needles.error() : base.needles.error())}};
+    else if (base.needles.is_object() || candidate.needles.is_object())  // a "why_not"
+      report["needle"] = base.needles.is_object() ? base.needles : candidate.needles;
     else
-      report["needle"] = paired_needles(needle_, *base.needles, *candidate.needles);
+      report["needle"] = paired_needles(needle_, base.needles, candidate.needles);
     return {};
   }
 
@@ -291,31 +271,25 @@ class AcceptRun {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       begin_stage();
       const std::string label = stage(fmt::format("{}: {}", tasks_[i].name, name));
-      OCTAVO_ASSIGN(ItemLog log, ItemLog::open(o_.unfinished / fmt::format("items-{}-{}.jsonl", i, name),
-                                               task_identity(*model, tasks_[i], {})));
-      auto result =
-          run_task(*model, tasks_[i], {}, &log, [&](int64_t done, int64_t total) { progress(label, done, total); });
-      if (result) {
-        const auto broken = std::find_if_not(result->records.begin(), result->records.end(), is_finite_record);
-        if (broken != result->records.end())
-          result = fail({.what = fmt::format("a log-likelihood of the {} is not finite", name),
-                         .where = fmt::format("item {}", (*broken)["id"].dump())});
-      }
+      const TaskOptions options{.version = o_.version};
+      auto log = ItemLog::open(o_.unfinished / items_file(i, name), task_identity(*model, tasks_[i], options));
+      if (!log) return fail(of_the_folder(std::move(log).error()));
+      auto result = run_task(*model, tasks_[i], options, &*log,
+                             [&](int64_t done, int64_t total) { progress(label, done, total); });
+      if (log->failure()) return fail(of_the_folder(*log->failure()));
       out.tasks.push_back(std::move(result));
     }
     if (needle_.lengths.empty()) return out;
     begin_stage();
-    out.needles = section("needles " + name, [&]() -> Result<Json> {
-      const std::string label = stage("needles: " + name);
-      OCTAVO_ASSIGN(
-          const std::vector<NeedleCell> cells,
-          needle_grid(*model, text_, needle_, [&](int64_t done, int64_t total) { progress(label, done, total); }));
-      for (const NeedleCell& cell : cells)
-        if (!std::isfinite(cell.logprob))
-          return fail({.what = fmt::format("a log-likelihood of the {} is not finite", name),
-                       .where = fmt::format("needle at {} % of {} tokens", cell.depth, cell.length)});
-      return needle_cells(cells);
-    });
+    const std::string label = stage("needles: " + name);
+    const auto cells = [&]() -> Result<Json> {
+      OCTAVO_ASSIGN(const std::vector<NeedleCell> grid,
+                    needle_grid(
+                        *model, text_, needle_, [&](int64_t done, int64_t total) { progress(label, done, total); },
+                        &*log_, "needles " + name));
+      return needle_cells(grid);
+    };
+    OCTAVO_ASSIGN(out.needles, or_reason(cells()));
     return out;
   }
 
@@ -324,14 +298,12 @@ class AcceptRun {
   std::vector<Task> tasks_;
   std::string text_;
   std::optional<Sensitivity> sensitivity_;
-  PrecisionPlan candidate_plan_;
+  std::optional<PlannedCheckpoint> candidate_;
   std::vector<LadderRung> rungs_;
-  NeedleOptions needle_{.lengths = {}};
+  NeedleOptions needle_;
   std::string candidate_why_not_;
   std::unique_ptr<Model> base_;
-  Isa isa_ = Isa::kReference;
-  std::optional<ItemLog> log_;
-  std::map<std::string, Json> done_;
+  std::optional<SectionLog> log_;
   int stage_ = 0, stages_ = 0;
 };
 
@@ -339,6 +311,15 @@ class AcceptRun {
 
 Result<Json> measure_acceptance(const AcceptOptions& options, const AcceptProgress& progress) {
   return AcceptRun(options, progress).run();
+}
+
+void remove_unfinished(const AcceptOptions& options) {
+  std::error_code ignored;  // what stays does no harm
+  std::filesystem::remove(options.unfinished / kSections, ignored);
+  for (size_t i = 0; i < options.tasks.size(); ++i)
+    for (const char* side : {"base", "candidate"})
+      std::filesystem::remove(options.unfinished / items_file(i, side), ignored);
+  std::filesystem::remove(options.unfinished, ignored);  // where it is empty
 }
 
 }  // namespace octavo

@@ -25,12 +25,13 @@ struct AcceptOptions {
   std::filesystem::path text;  // empty: neither perplexity nor needles
   PerplexityOptions windows;
   SpeedOptions speed;  // repeat: rounds in which base and candidate take turns; 0: no speed
+  int64_t batch = 8;   // sequences together, whose output tokens per second are the throughput
   std::vector<AcceptTask> tasks;
   TaskSelection selection;
-  NeedleOptions needle;               // no lengths: those of 1024, 2048, 4096, 8192 that context and text hold
-  std::filesystem::path sensitivity;  // empty: none
-  std::filesystem::path unfinished;   // folder for what is done of a run: gone on with after a kill
-  std::string version, command;       // of the program; what was typed
+  NeedleOptions needle{.lengths = {}, .flags = "--needle-"};  // no lengths: of 1024 to 8192 what context and text hold
+  std::filesystem::path sensitivity;                          // empty: none
+  std::filesystem::path unfinished;  // folder for what is done of a run: gone on with after a kill
+  std::string version, command;      // of the program; what was typed
 };
 
 using AcceptProgress = std::function<void(std::string_view stage, int64_t done, int64_t total)>;
@@ -40,5 +41,8 @@ using AcceptProgress = std::function<void(std::string_view stage, int64_t done, 
 // what the flags ask for cannot be had (files, lengths, another run in the folder), found before anything long is
 // measured; a model that does not load.
 Result<Json> measure_acceptance(const AcceptOptions& options, const AcceptProgress& progress = {});
+
+// Takes away what a finished run left in its folder for going on, and the folder where nothing else lies in it.
+void remove_unfinished(const AcceptOptions& options);
 
 }  // namespace octavo

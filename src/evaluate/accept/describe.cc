@@ -1,24 +1,16 @@
 // What a report says of models, plans and settings.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <map>
 
 #include "evaluate/accept/accept_parts.h"
+#include "evaluate/model_facts.h"
+#include "precision/kv_format.h"
 
 namespace octavo {
 namespace {
-
-// "fp8_e4m3 per row (210), bf16 (1)": the commonest first.
-std::string count_formats(const std::map<std::string, int64_t>& counts) {
-  std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text;
-  for (const auto& [format, count] : sorted) text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", format, count);
-  return text;
-}
 
 // Formats with the number of modules.
 Json plan_summary(const PrecisionPlan& plan) {
@@ -28,33 +20,13 @@ Json plan_summary(const PrecisionPlan& plan) {
     ++activations[linear.activation.describe()];
   }
   for (const KvPlan& layer : plan.kv) {
-    const std::string k = layer.k.describe(), v = layer.v.describe();
+    const std::string k = describe_kv(layer.k, layer.k_options), v = describe_kv(layer.v, layer.v_options);
     ++kv[k == v ? k : fmt::format("K {}, V {}", k, v)];
   }
   return {{"scheme", plan.scheme},
-          {"weights", count_formats(weights)},
-          {"activations", count_formats(activations)},
-          {"kv_cache", count_formats(kv)}};
-}
-
-// Changes whenever a file of the model does: names, sizes and times.
-std::string model_fingerprint(const std::filesystem::path& path) {
-  std::vector<std::string> facts;
-  const auto add = [&](const std::filesystem::path& file) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(file, error);
-    const auto time = std::filesystem::last_write_time(file, error).time_since_epoch().count();
-    facts.push_back(fmt::format("{} {} {}", file.filename().string(), size, time));
-  };
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) {
-    add(path);
-  } else {
-    for (const auto& entry : std::filesystem::directory_iterator(path, error))
-      if (entry.is_regular_file(error)) add(entry.path());
-  }
-  std::sort(facts.begin(), facts.end());
-  return text_hash(facts);
+          {"weights", count_text(weights)},
+          {"activations", count_text(activations)},
+          {"kv_cache", count_text(kv)}};
 }
 
 std::string utc_now() {
@@ -71,14 +43,6 @@ std::string model_name(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path whole = std::filesystem::absolute(path, error).lexically_normal();
   return whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
-}
-
-std::string plan_hash(const PrecisionPlan& plan) {
-  std::vector<std::string> formats;
-  for (const auto& [module, linear] : plan.linears)
-    formats.push_back(fmt::format("{} {} {}", module, linear.weight.describe(), linear.activation.describe()));
-  for (const KvPlan& kv : plan.kv) formats.push_back(fmt::format("{} {}", kv.k.describe(), kv.v.describe()));
-  return text_hash(formats);
 }
 
 Json side(const ModelSpec& spec, const PrecisionPlan& plan) {
@@ -115,41 +79,33 @@ Json report_heading(const AcceptOptions& o, const Model& base, const PrecisionPl
             {"prompt", o.speed.prompt},
             {"generate", o.speed.generate},
             {"repeat", o.speed.repeat},
+            {"batch", o.batch},
             {"tasks", std::move(tasks)},
             {"limit", o.selection.limit},
             {"seed", o.selection.seed},
             {"command", o.command}}}};
 }
 
-Json run_identity(const AcceptOptions& o, const Model& base, const PrecisionPlan& candidate, const std::string& text,
-                  const NeedleOptions& needle) {
+Json run_identity(const AcceptOptions& o, const Model& base, const PlannedCheckpoint& candidate,
+                  const std::string& text, const NeedleOptions& needle) {
   std::vector<std::string> data;
   for (const AcceptTask& task : o.tasks) data.push_back(task.name + " " + task.data.string());
   return {{"octavo", "sections of an acceptance run"},
           {"version", o.version},
           {"base", o.base.path.string()},
           {"base_files", model_fingerprint(o.base.path)},
-          {"base_plan", plan_hash(base.plan())},
+          {"base_plan", plan_fingerprint(base)},
           {"candidate", o.candidate.path.string()},
           {"candidate_files", model_fingerprint(o.candidate.path)},
-          {"candidate_plan", plan_hash(candidate)},
+          {"candidate_plan", plan_fingerprint(candidate.plan, candidate.checkpoint)},
           {"isa", isa_name(base.isa())},
           {"threads", o.base.options.threads},
           {"text", text_hash({text})},
           {"windows", {o.windows.context, o.windows.windows}},
-          {"speed", {o.speed.prompt, o.speed.generate, o.speed.repeat}},
+          {"speed", {o.speed.prompt, o.speed.generate, o.speed.repeat, o.batch}},
           {"tasks", text_hash(data)},
           {"selection", {o.selection.limit, o.selection.seed}},
           {"needle", {needle.lengths, needle.depths, needle.tries, needle.seed}}};
-}
-
-std::string one_line(const Error& error) {
-  std::string text = error.what;
-  if (!error.where.empty()) text += " (" + error.where + ")";
-  if (!error.found.empty()) text += "; found " + error.found;
-  if (!error.expected.empty()) text += "; expected " + error.expected;
-  if (!error.remedy.empty()) text += "; " + error.remedy;
-  return text;
 }
 
 }  // namespace octavo

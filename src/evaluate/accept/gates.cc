@@ -8,12 +8,13 @@
 namespace octavo {
 namespace {
 
-constexpr std::string_view kStandardErrors = "task_standard_errors";
+// Of the file, but not gates: how a drop of a task is judged.
+constexpr std::string_view kStandardErrors = "task_standard_errors", kItemsMin = "task_items_min";
 
 std::string known_gates() {
   std::string names;
   for (const GateRow& row : gate_rows()) names += std::string(row.name) + ", ";
-  return names + std::string(kStandardErrors);
+  return fmt::format("{}{}, {}", names, kStandardErrors, kItemsMin);
 }
 
 Result<double> limit_of(const std::string& name, const Json& value, std::string_view where) {
@@ -41,7 +42,12 @@ Json gate_entry(const GateRow& row, const Json& figure) {
   return entry;
 }
 
-Json judged(const GateRow& row, const Json& figure, const std::optional<double>& limit, double allowance) {
+// What of the gates' settings concerns tasks alone; of another gate nothing does.
+struct TaskRules {
+  double standard_errors = 0, items_min = 0;
+};
+
+Json judged(const GateRow& row, const Json& figure, const std::optional<double>& limit, const TaskRules& rules) {
   Json entry = gate_entry(row, figure);
   if (!limit) {
     entry["status"] = "off";
@@ -54,10 +60,16 @@ Json judged(const GateRow& row, const Json& figure, const std::optional<double>&
     entry["reason"] = figure.value("why_not", figure.empty() ? "not measured" : "the figure is not a finite number");
     return entry;
   }
-  const double value = entry["value"].get<double>(), slack = allowance * entry.value("standard_error", 0.0);
+  if (figure.contains("items") && figure["items"].get<double>() < rules.items_min) {
+    entry["status"] = "not computed";
+    entry["reason"] = fmt::format("{} items are too few to judge a drop by: {} asks for {} (take more with --limit)",
+                                  figure["items"].get<int64_t>(), kItemsMin, rules.items_min);
+    return entry;
+  }
+  const double value = entry["value"].get<double>(), slack = rules.standard_errors * entry.value("standard_error", 0.0);
   const bool holds = row.is_max ? value <= *limit + slack : value >= *limit - slack;
   entry["status"] = holds ? "holds" : "fails";
-  if (allowance > 0) entry["standard_errors"] = allowance;
+  if (rules.standard_errors > 0) entry["standard_errors"] = rules.standard_errors;
   return entry;
 }
 
@@ -72,9 +84,16 @@ const std::vector<GateRow>& gate_rows() {
       {"ttft_seconds_max", "ttft_seconds", true, {}, kSeconds, "Time to first token", "ladder"},
       {"tpot_ratio_max", "tpot_ratio", true, 1.1, kRatio, "Time per output token against the base", "ladder"},
       {"tpot_seconds_max", "tpot_seconds", true, {}, kSeconds, "Time per output token", "ladder"},
-      {"prefill_ratio_min", "prefill_ratio", false, 0.9, kRatio, "Prefill throughput against the base", "ladder"},
+      {"throughput_ratio_min", "throughput_ratio", false, 0.9, kRatio, "Throughput of a batch against the base",
+       "ladder"},
+      {"throughput_tokens_per_second_min",
+       "throughput_tokens_per_second",
+       false,
+       {},
+       kRate,
+       "Throughput of a batch",
+       "ladder"},
       {"prefill_tokens_per_second_min", "prefill_tokens_per_second", false, {}, kRate, "Prefill throughput", "ladder"},
-      {"decode_ratio_min", "decode_ratio", false, 0.9, kRatio, "Decode throughput against the base", "ladder"},
       {"decode_tokens_per_second_min", "decode_tokens_per_second", false, {}, kRate, "Decode throughput", "ladder"},
       {"perplexity_change_max", "perplexity_change", true, 0.05, kChange, "Change of perplexity", "error-budget"},
       {"kl_mean_max", "kl_mean", true, 0.05, kNats, "Mean KL divergence from the base", "error-budget"},
@@ -106,6 +125,10 @@ Result<Gates> parse_gates(std::string_view text, std::string_view where) {
       OCTAVO_ASSIGN(gates.task_standard_errors, limit_of(name, value, where));
       continue;
     }
+    if (name == kItemsMin) {
+      OCTAVO_ASSIGN(gates.task_items_min, limit_of(name, value, where));
+      continue;
+    }
     const std::string key = name;
     const auto& rows = gate_rows();
     if (std::none_of(rows.begin(), rows.end(), [&](const GateRow& row) { return row.name == key; }))
@@ -128,12 +151,13 @@ void judge(Json& report, const Gates& gates) {
     const auto limit = gates.limits.find(row.name);
     if (limit == gates.limits.end()) continue;
     const Json figure = measured.value(std::string(row.measure), Json::object());
-    const double allowance = row.measure == "task_drop" ? gates.task_standard_errors : 0;
+    const TaskRules rules =
+        row.measure == "task_drop" ? TaskRules{gates.task_standard_errors, gates.task_items_min} : TaskRules{};
     if (!figure.is_array()) {
-      entries.push_back(judged(row, figure, limit->second, allowance));
+      entries.push_back(judged(row, figure, limit->second, rules));
       continue;
     }
-    for (const Json& each : figure) entries.push_back(judged(row, each, limit->second, allowance));
+    for (const Json& each : figure) entries.push_back(judged(row, each, limit->second, rules));
   }
   int64_t held = 0, failed = 0, missing = 0, off = 0;
   for (const Json& entry : entries) {

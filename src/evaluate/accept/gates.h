@@ -28,6 +28,7 @@ const std::vector<GateRow>& gate_rows();
 struct Gates {
   std::map<std::string, std::optional<double>, std::less<>> limits;  // none: switched off by the file
   double task_standard_errors = 1;  // a drop counts past its limit and so many standard errors
+  double task_items_min = 100;      // with fewer items, whose standard errors are wide, a drop is not judged
 };
 Gates default_gates();
 

@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include "evaluate/accept/accept_parts.h"
+#include "evaluate/batch_speed.h"
 
 namespace octavo {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 Json memory_json(const Model& model) {
   const LoadReport& report = model.decoder().report();
@@ -24,9 +19,9 @@ Json memory_json(const Model& model) {
           {"memory_bytes", weights + embedding + kv * context}};
 }
 
-// What is kept of each round.
-struct Round {
-  std::vector<double> ttft, tpot, prefill_share, decode_share;
+// What is kept of the rounds.
+struct Rounds {
+  std::vector<double> ttft, tpot, prefill_share, decode_share, throughput;
 
   void add(const SpeedResult& result) {
     ttft.push_back(result.ttft_seconds);
@@ -36,21 +31,21 @@ struct Round {
   }
 };
 
-double spread(const std::vector<double>& values) {
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  return (*high - *low) / median(values);
-}
-
-Json speed_json(const Round& rounds, int64_t prompt) {
+Json speed_json(const Rounds& rounds, int64_t prompt) {
   const double ttft = median(rounds.ttft), tpot = median(rounds.tpot);
-  return {{"ttft_seconds", ttft},
-          {"ttft_spread", spread(rounds.ttft)},
-          {"tpot_seconds", tpot},
-          {"tpot_spread", spread(rounds.tpot)},
-          {"prefill_tokens_per_second", static_cast<double>(prompt) / ttft},
-          {"decode_tokens_per_second", 1 / tpot},
-          {"prefill_roofline_share", median(rounds.prefill_share)},
-          {"decode_roofline_share", median(rounds.decode_share)}};
+  Json out = {{"ttft_seconds", ttft},
+              {"ttft_spread", spread(rounds.ttft)},
+              {"tpot_seconds", tpot},
+              {"tpot_spread", spread(rounds.tpot)},
+              {"prefill_tokens_per_second", static_cast<double>(prompt) / ttft},
+              {"decode_tokens_per_second", 1 / tpot},
+              {"prefill_roofline_share", median(rounds.prefill_share)},
+              {"decode_roofline_share", median(rounds.decode_share)}};
+  if (!rounds.throughput.empty()) {
+    out["throughput_tokens_per_second"] = median(rounds.throughput);
+    out["throughput_spread"] = spread(rounds.throughput);
+  }
+  return out;
 }
 
 double median_ratio(const std::vector<double>& over, const std::vector<double>& under) {
@@ -120,29 +115,41 @@ Result<std::vector<LadderRung>> ladder_of(const ModelSpec& base, const ModelSpec
   return rungs;
 }
 
-Result<Json> measure_rung(Model& base, const ModelSpec& rung, const SpeedOptions& options,
+Result<Json> measure_rung(Model& base, const ModelSpec& rung, const SpeedOptions& options, int64_t batch,
                           const std::function<void(int64_t, int64_t)>& progress) {
   OCTAVO_ASSIGN(const std::unique_ptr<Model> model, Model::load(rung.path, rung.options));
   Json out = {{"memory", memory_json(*model)}, {"base_memory", memory_json(base)}};
   if (options.repeat < 1) return out;
   SpeedOptions once = options;
   once.repeat = 1;  // each has a round of its own before it, that warms what the other one cooled
-  Round base_rounds, rounds;
-  for (int i = 0; i < options.repeat; ++i) {
-    progress(2 * i, 2 * options.repeat);
-    OCTAVO_ASSIGN(const SpeedResult of_base, measure_speed(base, once));
-    progress(2 * i + 1, 2 * options.repeat);
-    OCTAVO_ASSIGN(const SpeedResult of_rung, measure_speed(*model, once));
-    base_rounds.add(of_base);
-    rounds.add(of_rung);
-  }
+  once.decode_after_prompt = true;
+  struct Side {
+    Model* model;
+    Rounds rounds;
+  };
+  Side sides[] = {{&base, {}}, {model.get(), {}}};
+  for (int i = 0; i < options.repeat; ++i)
+    for (int s = 0; s < 2; ++s) {
+      progress(2 * i + s, 2 * options.repeat);
+      OCTAVO_ASSIGN(const SpeedResult speed, measure_speed(*sides[s].model, once));
+      sides[s].rounds.add(speed);
+      if (batch < 1) continue;
+      OCTAVO_ASSIGN(const BatchSpeedResult together,
+                    measure_batch_speed(*sides[s].model, {.batch = batch,
+                                                          .prompt = options.prompt,
+                                                          .generate = options.generate,
+                                                          .repeat = 1,
+                                                          .warm_up = i == 0,
+                                                          .roofline = false}));  // long enough to be warm later on
+      sides[s].rounds.throughput.push_back(together.output);
+    }
   progress(1, 1);
-  out["speed"] = speed_json(rounds, options.prompt);
-  out["base_speed"] = speed_json(base_rounds, options.prompt);
-  out["ratios"] = {{"ttft_ratio", median_ratio(rounds.ttft, base_rounds.ttft)},
-                   {"tpot_ratio", median_ratio(rounds.tpot, base_rounds.tpot)},
-                   {"prefill_ratio", median_ratio(base_rounds.ttft, rounds.ttft)},
-                   {"decode_ratio", median_ratio(base_rounds.tpot, rounds.tpot)}};
+  const Rounds &of_base = sides[0].rounds, &of_rung = sides[1].rounds;
+  out["speed"] = speed_json(of_rung, options.prompt);
+  out["base_speed"] = speed_json(of_base, options.prompt);
+  out["ratios"] = {{"ttft_ratio", median_ratio(of_rung.ttft, of_base.ttft)},
+                   {"tpot_ratio", median_ratio(of_rung.tpot, of_base.tpot)}};
+  if (batch > 0) out["ratios"]["throughput_ratio"] = median_ratio(of_rung.throughput, of_base.throughput);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "evaluate/accept/accept_parts.h"
+#include "evaluate/compare_json.h"
 
 namespace octavo {
 namespace {
@@ -14,20 +15,24 @@ std::string field_of(const std::string& metric) {
   return metric == "perplexity" ? "loglikelihood" : metric;
 }
 
+// The difference's standard error is paired, item by item. A perplexity is exp(-mean log-likelihood): by the delta
+// method an item moves it by the perplexity times its own log-likelihood, with either model's factor.
 Json metric_json(const TaskMetric& base, const TaskMetric& candidate, const TaskResult& base_result,
                  const TaskResult& result) {
-  std::vector<double> differences;
+  const bool perplexity = base.name == "perplexity";
+  const double factor = perplexity ? candidate.value : 1, base_factor = perplexity ? base.value : 1;
   const std::string field = field_of(base.name);
+  std::vector<double> differences;
   for (size_t i = 0; i < result.records.size(); ++i)
-    differences.push_back(result.records[i].at(field).get<double>() - base_result.records[i].at(field).get<double>());
-  const double error = mean_error(differences).standard_error;
+    differences.push_back(factor * result.records[i].at(field).get<double>() -
+                          base_factor * base_result.records[i].at(field).get<double>());
   return {{"name", base.name},
           {"base", base.value},
-          {"base_standard_error", base.standard_error},
+          {"base_standard_error", number_or_null(base.standard_error)},
           {"candidate", candidate.value},
-          {"candidate_standard_error", candidate.standard_error},
+          {"candidate_standard_error", number_or_null(candidate.standard_error)},
           {"difference", candidate.value - base.value},
-          {"difference_standard_error", base.name == "perplexity" ? candidate.value * error : error}};
+          {"difference_standard_error", number_or_null(mean_error(differences).standard_error)}};
 }
 
 const Json* figure_at(const Json& report, const char* pointer) {
@@ -54,6 +59,7 @@ Json task_figures(const Json& report) {
   Json figures = Json::array();
   for (const Json& task : *tasks) {
     Json entry = {{"subject", task["name"]}};
+    if (task.contains("items")) entry["items"] = task["items"];
     if (task.contains("why_not")) entry["why_not"] = task["why_not"];
     const std::string headline = task.value("headline", "");
     if (!entry.contains("why_not") && headline.empty()) entry["why_not"] = "the task's answers are not scored";
@@ -103,21 +109,17 @@ Json paired_task(const Task& task, const TaskResult& base, const TaskResult& can
     if (after < before) lost.push_back(task.items[i].id);
     if (after > before) won.push_back(task.items[i].id);
   }
-  return {{"name", task.name},         {"items", task.items.size()},
-          {"headline", headline},      {"metrics", std::move(metrics)},
-          {"lost_count", lost.size()}, {"won_count", won.size()},
-          {"lost", std::move(lost)},   {"won", std::move(won)}};
-}
-
-Json needle_cells(const std::vector<NeedleCell>& cells) {
-  Json out = Json::array();
-  for (const NeedleCell& cell : cells)
-    out.push_back({{"length", cell.length},
-                   {"depth", cell.depth},
-                   {"found", cell.found},
-                   {"logprob", cell.logprob},
-                   {"worst_rank", cell.worst_rank}});
-  return out;
+  return {{"name", task.name},
+          {"items", task.items.size()},
+          {"headline", headline},
+          {"metrics", std::move(metrics)},
+          {"lost_count", lost.size()},
+          {"won_count", won.size()},
+          {"lost", std::move(lost)},
+          {"won", std::move(won)},
+          {"truncated", candidate.truncated},
+          {"base_errors", base.errors},
+          {"candidate_errors", candidate.errors}};
 }
 
 Json paired_needles(const NeedleOptions& options, const Json& base, const Json& candidate) {
@@ -148,29 +150,15 @@ Json paired_needles(const NeedleOptions& options, const Json& base, const Json& 
           {"cells", std::move(cells)}};
 }
 
-Json compare_json(const CompareResult& r) {
-  return {{"perplexity", r.candidate_perplexity},
-          {"perplexity_change", r.perplexity_change()},
-          {"perplexity_change_standard_error", r.perplexity_change_standard_error()},
-          {"kl_mean", r.kl_mean},
-          {"kl_standard_error", r.kl_standard_error},
-          {"kl_median", r.kl_median},
-          {"kl_p99", r.kl_p99},
-          {"kl_p999", r.kl_p999},
-          {"kl_max", r.kl_max},
-          {"same_top", r.same_top},
-          {"base_perplexity", r.base_perplexity},
-          {"tokens_scored", r.tokens_scored}};
-}
-
 Json measured_figures(const Json& report) {
   const Json& candidate = report.at("ladder").back();
   const auto of_rung = [&](const char* key) {
     return figure(candidate, key, nullptr, "speed was not measured (--repeat 0)");
   };
   Json measured = Json::object();
-  for (const char* key : {"memory_ratio", "memory_bytes", "ttft_ratio", "ttft_seconds", "tpot_ratio", "tpot_seconds",
-                          "prefill_ratio", "prefill_tokens_per_second", "decode_ratio", "decode_tokens_per_second"})
+  for (const char* key :
+       {"memory_ratio", "memory_bytes", "ttft_ratio", "ttft_seconds", "tpot_ratio", "tpot_seconds",
+        "prefill_tokens_per_second", "decode_tokens_per_second", "throughput_ratio", "throughput_tokens_per_second"})
     measured[key] = of_rung(key);
   const Json* quality = figure_at(report, "/quality");
   const Json none = quality == nullptr ? Json() : *quality;

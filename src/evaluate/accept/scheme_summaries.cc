@@ -7,12 +7,12 @@ namespace {
 
 constexpr size_t kWorst = 10;
 
-Json summary_of(const Sensitivity& sensitivity, const std::string& scheme) {
+Json summary_of(const Sensitivity& sensitivity, const std::string& scheme, bool cache) {
   const std::vector<SensitivityEntry>& entries = sensitivity.entries;
   int64_t counts[3] = {};
   std::vector<size_t> of_scheme;
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].scheme != scheme) continue;
+    if (entries[i].scheme != scheme || entries[i].of_cache() != cache) continue;
     ++counts[static_cast<size_t>(entries[i].verdict())];
     of_scheme.push_back(i);
   }
@@ -20,7 +20,8 @@ Json summary_of(const Sensitivity& sensitivity, const std::string& scheme) {
                    [&](size_t a, size_t b) { return entries[a].loss() > entries[b].loss(); });
   const auto [low, high] = std::minmax_element(of_scheme.begin(), of_scheme.end(),
                                                [&](size_t a, size_t b) { return entries[a].kl < entries[b].kl; });
-  Json summary = {{"scheme", scheme},
+  Json summary = {{"part", cache ? "kv_cache" : "weights"},
+                  {"scheme", scheme},
                   {"layers", sensitivity.model.layers},
                   {"free", counts[0]},
                   {"watch", counts[1]},
@@ -35,11 +36,10 @@ Json summary_of(const Sensitivity& sensitivity, const std::string& scheme) {
 }  // namespace
 
 Json scheme_summaries(const Sensitivity& sensitivity) {
-  std::vector<std::string> schemes;
-  for (const SensitivityEntry& entry : sensitivity.entries)
-    if (std::find(schemes.begin(), schemes.end(), entry.scheme) == schemes.end()) schemes.push_back(entry.scheme);
   Json out = Json::array();
-  for (const std::string& scheme : schemes) out.push_back(summary_of(sensitivity, scheme));
+  for (const bool cache : {false, true})
+    for (const std::string& scheme : measured_schemes(sensitivity, cache))
+      out.push_back(summary_of(sensitivity, scheme, cache));
   return out;
 }
 

@@ -6,7 +6,8 @@
 
 namespace octavo {
 
-// Of each scheme: {"scheme", "layers", "free", "watch", "keep_wide", "lowest", "highest", "worst"}: how many entries
+// Of each scheme of the weights, then of each format of the KV cache, which may have the same name: {"part" ("weights",
+// "kv_cache"), "scheme", "layers", "free", "watch", "keep_wide", "lowest", "highest", "worst"}: how many entries
 // are of each class, the lowest and the highest KL divergence, and the indices of the up to ten entries that cost the
 // most.
 Json scheme_summaries(const Sensitivity& sensitivity);

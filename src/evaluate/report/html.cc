@@ -117,7 +117,7 @@ std::string ladder_table(const ReportNode& ladder) {
         fmt::format("<tr class=\"{}\"><th scope=\"row\">{}{}{}</th>", candidate ? "candidate" : "", shown(r["title"]),
                     candidate ? " <span class=\"tag\">candidate</span>" : "", formats_of(r["formats"]));
     if (r["why_not"].exists()) {
-      rows += fmt::format("<td colspan=\"9\" class=\"reason\">not measured: {}</td></tr>", shown(r["why_not"]));
+      rows += fmt::format("<td colspan=\"10\" class=\"reason\">not measured: {}</td></tr>", shown(r["why_not"]));
       continue;
     }
     const auto share = [&](const char* key) {
@@ -130,12 +130,12 @@ std::string ladder_table(const ReportNode& ladder) {
             cell(shown(r["tpot_seconds"], kSeconds)) +
             cell(shown(r["prefill_tokens_per_second"], kRate) + share("prefill_roofline_share")) +
             cell(shown(r["decode_tokens_per_second"], kRate) + share("decode_roofline_share")) +
-            cell(shown(r["perplexity"], kPerplexity)) +
+            cell(shown(r["throughput_tokens_per_second"], kRate)) + cell(shown(r["perplexity"], kPerplexity)) +
             cell(shown_with_error(r["perplexity_change"], r["perplexity_change_standard_error"], kChange)) + "</tr>";
   }
-  return table(
-      heads({"", "weights", "KV per token", "memory", "TTFT", "TPOT", "prefill", "decode", "perplexity", "change"}),
-      rows, "figures ladder");
+  return table(heads({"", "weights", "KV per token", "memory", "TTFT", "TPOT", "prefill", "decode", "throughput",
+                      "perplexity", "change"}),
+               rows, "figures ladder");
 }
 
 std::string ladder(const ReportNode& report) {
@@ -221,6 +221,12 @@ std::string tasks(const ReportNode& report) {
     notes += fmt::format("<p class=\"note\">{}: {} items lost, {} won.", shown(task["name"]),
                          shown(task["lost_count"], kCount), shown(task["won_count"], kCount));
     if (task["lost"].size() > 0) notes += " Lost: " + item_list(task["lost"]) + ".";
+    const auto note = [&](const ReportNode& count, std::string_view words) {
+      if (count.number() > 0) notes += fmt::format(" {} {}.", shown(count, kCount), words);
+    };
+    note(task["truncated"], "prompts lost their beginning, being longer than the context");
+    note(task["base_errors"], "prompts were refused by the base and count as wrong");
+    note(task["candidate_errors"], "prompts were refused by the candidate and count as wrong");
     notes += "</p>";
   }
   return table(heads({"task", "metric", "items", "base", "candidate", "paired difference"}), body, "figures tasks") +
@@ -261,10 +267,10 @@ std::string sensitivity(const ReportNode& report) {
   }
   for (size_t s = 0; s < summaries.size(); ++s) {
     const ReportNode summary = summaries[s];
-    out +=
-        fmt::format("<h3>{}</h3><p class=\"note\">free: {}, watch: {}, keep wide: {}. Layers across, roles down.</p>",
-                    shown(summary["scheme"]), shown(summary["free"], kCount), shown(summary["watch"], kCount),
-                    shown(summary["keep_wide"], kCount));
+    out += fmt::format(
+        "<h3>{}{}</h3><p class=\"note\">free: {}, watch: {}, keep wide: {}. Layers across, roles down.</p>",
+        summary["part"].is("kv_cache") ? "KV cache " : "", shown(summary["scheme"]), shown(summary["free"], kCount),
+        shown(summary["watch"], kCount), shown(summary["keep_wide"], kCount));
     out += "<div class=\"scroll\">" + heat_map(entries, summary, lowest, highest) + "</div>";
     std::string body;
     for (size_t i = 0; i < summary["worst"].size(); ++i) {
@@ -296,9 +302,11 @@ std::string method(const ReportNode& report) {
                                                                    shown(machine["threads"], kCount)));
   if (s["repeat"].number() > 0)
     out += definition(
-        "Speed", fmt::format("a prompt of {} tokens, then {} steps; medians of {} rounds in which base and "
-                             "candidate take turns; ratios are medians of the rounds' own",
-                             shown(s["prompt"], kCount), shown(s["generate"], kCount), shown(s["repeat"], kCount)));
+        "Speed", fmt::format("a prompt of {} tokens, then {} steps after it; medians of {} rounds in which base and "
+                             "candidate take turns; ratios are medians of the rounds' own; throughput: output tokens "
+                             "of {} such sequences together, by the seconds of their prompts and steps",
+                             shown(s["prompt"], kCount), shown(s["generate"], kCount), shown(s["repeat"], kCount),
+                             shown(s["batch"], kCount)));
   out += definition("Memory", fmt::format("weights, embedding and the KV cache of one sequence of {} tokens",
                                           shown(report["model"]["context"], kCount)));
   const std::string text = shown(s["text"]);

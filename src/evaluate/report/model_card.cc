@@ -49,15 +49,15 @@ std::string gates(const ReportNode& report) {
 
 std::string ladder(const ReportNode& rungs) {
   std::string out =
-      "| | weights | KV per token | TTFT | TPOT | prefill | decode | perplexity | change |\n"
-      "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+      "| | weights | KV per token | TTFT | TPOT | prefill | decode | throughput | perplexity | change |\n"
+      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
   for (size_t i = 0; i < rungs.size(); ++i) {
     const ReportNode r = rungs[i];
-    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", escape_markdown(r["title"].text()),
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", escape_markdown(r["title"].text()),
                        figure(r["weight_bytes"], kBytes), figure(r["kv_bytes_per_token"], kBytes),
                        figure(r["ttft_seconds"], kSeconds), figure(r["tpot_seconds"], kSeconds),
                        figure(r["prefill_tokens_per_second"], kRate), figure(r["decode_tokens_per_second"], kRate),
-                       figure(r["perplexity"], kPerplexity),
+                       figure(r["throughput_tokens_per_second"], kRate), figure(r["perplexity"], kPerplexity),
                        figure(r["perplexity_change"], r["perplexity_change_standard_error"], kChange));
   }
   return out;
@@ -105,8 +105,10 @@ std::string render_model_card(const Json& json) {
     out += fmt::format(" Perplexity and KL over {} tokens of {}.", figure(report["quality"]["tokens_scored"], kCount),
                        escape_markdown(s["text"].text()));
   if (s["repeat"].number() > 0)
-    out += fmt::format(" Speed: a prompt of {} tokens and {} steps, medians of {} rounds.", figure(s["prompt"], kCount),
-                       figure(s["generate"], kCount), figure(s["repeat"], kCount));
+    out += fmt::format(
+        " Speed: a prompt of {} tokens and {} steps after it, medians of {} rounds; throughput of {} sequences.",
+        figure(s["prompt"], kCount), figure(s["generate"], kCount), figure(s["repeat"], kCount),
+        figure(s["batch"], kCount));
   return out + "\n";
 }
 

@@ -183,13 +183,17 @@ std::string heat_legend(double x, double y, const ReportNode& lowest, const Repo
 std::string heat_map(const ReportNode& entries, const ReportNode& summary, const ReportNode& lowest,
                      const ReportNode& highest) {
   const auto layers = static_cast<size_t>(summary["layers"].number());
-  const std::string scheme = summary["scheme"].text();
+  const bool cache = summary["part"].is("kv_cache");
+  const auto shows = [&](const ReportNode& entry) {  // a scheme and a format of the cache may have one name
+    return entry["scheme"].is(summary["scheme"].text()) &&
+           (entry["role"].is("k_cache") || entry["role"].is("v_cache")) == cache;
+  };
   HeatScale s;
   s.cell = std::clamp(640.0 / static_cast<double>(std::max<size_t>(layers, 1)), 7.0, 24.0);
   std::vector<std::string_view> roles;
   for (const std::string_view role : kRoles)
     for (size_t i = 0; i < entries.size(); ++i)
-      if (entries[i]["scheme"].is(scheme) && entries[i]["role"].is(role)) {
+      if (shows(entries[i]) && entries[i]["role"].is(role)) {
         roles.push_back(role);
         break;
       }
@@ -203,7 +207,7 @@ std::string heat_map(const ReportNode& entries, const ReportNode& summary, const
   const size_t every = layers > 40 ? 10 : 5;
   for (size_t i = 0; i < entries.size(); ++i) {
     const ReportNode entry = entries[i];
-    if (!entry["scheme"].is(scheme)) continue;
+    if (!shows(entry)) continue;
     const bool head = entry["role"].is("lm_head");
     const auto layer = head ? size_t{0} : static_cast<size_t>(entry["layer"].number());
     const auto role = static_cast<size_t>(std::find(roles.begin(), roles.end(), entry["role"].text()) - roles.begin());

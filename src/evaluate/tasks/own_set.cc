@@ -1,6 +1,7 @@
 // A set of one's own: what the JSON file says, and what it makes of a data line.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/file.h"
@@ -34,14 +35,32 @@ Result<T> by_name(const std::array<Name<T>, N>& names, std::string_view key, con
       {.what = fmt::format("unknown \"{}\"", key), .where = where, .found = value, .expected = "one of " + known});
 }
 
-Result<void> check_keys(const Json& file, const std::string& where) {
-  constexpr std::array<std::string_view, 12> kKeys = {"name",    "kind", "data",   "prompt",
-                                                      "choices", "gold", "answer", "delimiter",
-                                                      "match",   "chat", "stop",   "max_tokens"};
+// Keys, and the kinds in which they mean something.
+struct Key {
+  std::string_view name;
+  bool multiple_choice, continuation, generation;
+
+  bool in(TaskKind kind) const {
+    return kind == TaskKind::kMultipleChoice ? multiple_choice
+           : kind == TaskKind::kContinuation ? continuation
+                                             : generation;
+  }
+};
+constexpr Key kKeys[] = {
+    {"name", true, true, true},        {"kind", true, true, true},      {"data", true, true, true},
+    {"prompt", true, true, true},      {"choices", true, false, false}, {"gold", true, false, false},
+    {"delimiter", true, false, false}, {"answer", false, true, true},   {"match", false, false, true},
+    {"chat", false, false, true},      {"stop", false, false, true},    {"max_tokens", false, false, true}};
+
+Result<void> check_keys(const Json& file, TaskKind kind, const std::string& kind_name, const std::string& where) {
   for (const auto& [key, value] : file.items()) {
-    bool known = false;
-    for (const std::string_view name : kKeys) known = known || name == key;
-    if (!known) return fail({.what = fmt::format("unknown key \"{}\"", key), .where = where});
+    const std::string_view name = key;
+    const auto known = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) { return k.name == name; });
+    if (known == std::end(kKeys)) return fail({.what = fmt::format("unknown key \"{}\"", name), .where = where});
+    if (!known->in(kind))
+      return fail({.what = fmt::format("key \"{}\" means nothing in a set of kind \"{}\"", name, kind_name),
+                   .where = where,
+                   .remedy = "leave it out"});
   }
   return {};
 }
@@ -52,6 +71,9 @@ Result<void> read_generation(const Json& file, const std::string& where, Task& t
   }
   if (has_field(file, "max_tokens")) {
     OCTAVO_ASSIGN(task.max_tokens, index_field(file, "max_tokens", size_t{1} << 20, where));
+    if (task.max_tokens == 0)
+      return fail(
+          {.what = "field \"max_tokens\" is out of range", .where = where, .found = "0", .expected = "1 or more"});
   }
   if (has_field(file, "chat")) {
     if (!file["chat"].is_boolean()) return fail({.what = "\"chat\" is not true or false", .where = where});
@@ -71,12 +93,12 @@ Result<OwnSet> OwnSet::read(const std::filesystem::path& path) {
   OCTAVO_ASSIGN(const std::string text, read_text_file(path));
   OCTAVO_ASSIGN(const Json file, parse_json(text, where));
   if (!file.is_object()) return fail({.what = "not a JSON object", .where = where});
-  OCTAVO_TRY(check_keys(file, where));
   OwnSet set;
   Task& task = set.settings_;
   OCTAVO_ASSIGN(task.name, text_field(file, "name", where));
   OCTAVO_ASSIGN(const std::string kind, text_field(file, "kind", where));
   OCTAVO_ASSIGN(task.kind, by_name(kKinds, "kind", kind, where));
+  OCTAVO_TRY(check_keys(file, task.kind, kind, where));
   OCTAVO_ASSIGN(set.prompt_, text_field(file, "prompt", where));
   if (has_field(file, "data")) {
     OCTAVO_ASSIGN(const std::string data, text_field(file, "data", where));
@@ -95,7 +117,7 @@ Result<OwnSet> OwnSet::read(const std::filesystem::path& path) {
     } else {
       OCTAVO_ASSIGN(set.choices_field_, text_field(file, "choices", where));
     }
-  } else if (task.kind == TaskKind::kContinuation || task.match != AnswerMatch::kNone) {
+  } else if (task.kind == TaskKind::kContinuation || task.match != AnswerMatch::kNone || has_field(file, "answer")) {
     OCTAVO_ASSIGN(set.answer_, text_field(file, "answer", where));
   }
   return set;
