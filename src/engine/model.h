@@ -25,6 +25,7 @@ struct ModelOptions {
   int threads = 0;                          // 0: all cores this process may use
   std::optional<Isa> isa;                   // none: the fastest of this machine
   bool text = true;                         // also load tokenizer and chat template
+  std::filesystem::path chat_template;      // a Jinja file, instead of the model's template
 };
 
 class Model {
@@ -59,7 +60,7 @@ class Model {
 
  private:
   explicit Model(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
-  Result<void> load_text(const std::filesystem::path& path);
+  Result<void> load_text(const std::filesystem::path& path, const std::filesystem::path& chat_template);
   void find_end_tokens();
 
   Checkpoint checkpoint_;
