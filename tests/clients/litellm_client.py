@@ -1,10 +1,14 @@
 """LiteLLM against `octavo serve`. Run by run.py."""
 import os
 import unittest
+import warnings
 
+warnings.simplefilter("ignore")  # of its own models
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # before the import, which would fetch the list of prices
 
 import litellm  # noqa: E402
+
+litellm.suppress_debug_info = True
 
 QUESTION = [{"role": "user", "content": "Name the capital of France."}]
 
@@ -55,4 +59,4 @@ class LiteLlm(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(warnings="ignore")

@@ -249,6 +249,13 @@ class Case(unittest.TestCase):
         self.assertEqual(self.both_ways("!", max_tokens=50, stop=[PEPPER.decode()]), ("", "stop"))
         self.assertEqual(self.both_ways([ABC], max_tokens=50, stop_token_ids=[HI]), ("DEFG", "stop"))
 
+    def test_what_stopped_an_answer(self):
+        for fields, reason in (({"stop": ["FG"]}, "FG"), ({"stop_token_ids": [HI]}, HI), ({}, None), ({"max_tokens": 1}, None)):
+            choice = self.complete([ABC], **{"max_tokens": 50, **fields})["choices"][0]
+            self.assertEqual(choice["stop_reason"], reason, fields)
+            events = self.server.stream("/v1/completions", prompt=[ABC], temperature=0, **{"max_tokens": 50, **fields})
+            self.assertEqual(events[-2]["choices"][0]["stop_reason"], reason, fields)
+
     def test_chat(self):
         messages = [{"role": "user", "content": "hi"}]
         status, reply = self.server.post("/v1/chat/completions", model="script", messages=messages, temperature=0)
