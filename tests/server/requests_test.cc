@@ -392,6 +392,18 @@ TEST_F(Requests, SchemasWithoutEndAreRefused) {
   }
 }
 
+TEST_F(Requests, SchemasWithTooManyBeginningsAreRefused) {
+  Json schema;
+  for (int list = 0; list < 5; ++list) {
+    Json names = Json::array();
+    for (int i = 0; i < 2000; ++i) names.push_back(list * 10'000 + i);
+    schema["anyOf"].push_back({{"enum", std::move(names)}});
+  }
+  const std::string message =
+      refused("/v1/completions", completion(",\"guided_json\":" + schema.dump()), "guided_json");
+  EXPECT_NE(message.find("too complex"), std::string::npos) << message;
+}
+
 // References point into the schema of their own tool, whatever stands around it.
 TEST_F(Requests, RequiredToolsWithReferences) {
   const std::string nested =

@@ -76,11 +76,16 @@ ApiResult<std::shared_ptr<const Constraint>> ConstraintCompiler::add(std::string
     for (size_t i = 0; i < trie_->vocab_size(); ++i)
       if (engine_.is_end(static_cast<TokenId>(i))) ends_.push_back(static_cast<TokenId>(i));
   }
-  auto constraint = std::make_shared<Constraint>(std::move(grammar), trie_, ends_, engine_.tokenizer());
+  std::shared_ptr<const Constraint> constraint;
+  try {
+    constraint = std::make_shared<Constraint>(std::move(grammar), trie_, ends_, engine_.tokenizer());
+  } catch (const GrammarTooComplex& error) {  // before the first byte
+    return refuse({.message = error.what(), .code = "invalid_schema"});
+  }
   if (constraint->is_empty()) return refuse({.message = "no JSON value follows this schema", .code = "invalid_schema"});
   known_.emplace_front(std::move(key), constraint);
   if (known_.size() > kMaxKnown) known_.pop_back();
-  return std::shared_ptr<const Constraint>(std::move(constraint));
+  return constraint;
 }
 
 ApiResult<std::shared_ptr<const Constraint>> ConstraintCompiler::json_object() {
