@@ -27,7 +27,7 @@ class ServeCommand final : public Command {
     flags.option("port", port_, "Port; 0 for any free one");
     flags.option("api-key", api_key_, "Key that clients must send");
     flags.option("served-model-name", served_names_,
-                 "The model's name in the API (default: its folder's name); may be repeated: the first is told");
+                 "The model's name in the API (default: its folder's name); may be repeated");
     flags.option("cors-origin,--allowed-origins", cors_origins_,
                  "Let pages of this origin use the server; \"*\" for any; may be repeated, or a JSON list");
     flags.option("drain-timeout", drain_seconds_, "Seconds that requests at work have after SIGTERM");
