@@ -8,7 +8,7 @@ namespace octavo {
 
 Result<std::unique_ptr<LocalServer>> LocalServer::start(const ModelFlags& model, const EngineFlags& engine) {
   std::unique_ptr<LocalServer> local(new LocalServer());
-  const std::vector<std::string> names = api_model_names(model.model, "");
+  const std::vector<std::string> names = api_model_names(model.model, {});
   std::signal(SIGPIPE, SIG_IGN);
   OCTAVO_ASSIGN(local->server_, Server::listen({.port = 0}, {.model_names = names, .version = kVersion}));
   local->server_->on_stop([local = local.get()] { local->ended_ = true; });

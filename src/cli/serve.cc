@@ -1,6 +1,7 @@
 // octavo serve: the OpenAI API over one model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -25,17 +26,21 @@ class ServeCommand final : public Command {
     flags.option("host", http_.host, "Address to listen on; 0.0.0.0 for all");
     flags.option("port", port_, "Port; 0 for any free one");
     flags.option("api-key", api_key_, "Key that clients must send");
-    flags.option("served-model-name", served_name_, "The model's name in the API (default: its folder's name)");
-    flags.option("cors-origin", cors_origins_,
-                 "Let pages of this origin use the server; \"*\" for any; may be repeated");
+    flags.option("served-model-name", served_names_,
+                 "The model's name in the API (default: its folder's name); may be repeated");
+    flags.option("cors-origin,--allowed-origins", cors_origins_,
+                 "Let pages of this origin use the server; \"*\" for any; may be repeated, or a JSON list");
+    flags.option("drain-timeout", drain_seconds_, "Seconds that requests at work have after SIGTERM");
     engine_.declare(flags);
   }
 
   Result<void> run() override {
     OCTAVO_TRY(check());
-    const std::vector<std::string> names = api_model_names(model_.model, served_name_);
+    const std::vector<std::string> names = api_model_names(model_.model, served_names_);
     ApiOptions api{.model_names = names, .api_key = api_key_, .cors_origins = cors_origins_, .version = kVersion};
+    api.names_told = std::max<size_t>(1, served_names_.size());
     http_.port = static_cast<uint16_t>(port_);
+    http_.drain_timeout = std::chrono::seconds(drain_seconds_);
     std::signal(SIGPIPE, SIG_IGN);
     raise_file_limit();
     OCTAVO_ASSIGN(const std::unique_ptr<Server> server, Server::listen(http_, std::move(api)));
@@ -61,15 +66,21 @@ class ServeCommand final : public Command {
   Result<void> check() {
     if (port_ < 0 || port_ > 65535)
       return fail({.what = "not a port", .where = "--port", .found = std::to_string(port_), .expected = "0 to 65535"});
+    if (drain_seconds_ < 0 || drain_seconds_ > 86'400)
+      return fail({.what = "not a time",
+                   .where = "--drain-timeout",
+                   .found = std::to_string(drain_seconds_),
+                   .expected = "0 to 86400 seconds"});
+    OCTAVO_TRY(expand_lists(cors_origins_, "--cors-origin"));
     return engine_.check();
   }
 
   ModelFlags model_;
   HttpOptions http_;
   EngineFlags engine_;
-  int port_ = 8000;
-  std::string api_key_, served_name_;
-  std::vector<std::string> cors_origins_;
+  int port_ = 8000, drain_seconds_ = 60;
+  std::string api_key_;
+  std::vector<std::string> served_names_, cors_origins_;
 };
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
+#include "base/json.h"
 #include "cli/terminal.h"
 #include "engine/serving_memory.h"
 
@@ -42,6 +44,18 @@ void print_plan(Model& model, int64_t kv_tokens) {
              human_bytes(model.kv_geometry().bytes_per_token()));
 }
 
+// Where requests get fewer tokens than was asked for, or than the model can.
+void tell_max_model_len(const Model& model, int64_t kv_tokens, int64_t asked) {
+  const int64_t context = model.config().context_length();
+  if (asked > context)
+    fmt::print(stderr, "Note: --max-model-len {} is more than the model's context of {} tokens, which is the limit\n",
+               asked, context);
+  if (kv_tokens < std::min(context, asked > 0 ? asked : context))
+    fmt::print(stderr,
+               "Note: the KV cache holds {} tokens, so that no request may have more; --memory-limit gives it room\n",
+               kv_tokens);
+}
+
 }  // namespace
 
 void EngineFlags::declare(Flags& flags) {
@@ -53,7 +67,11 @@ void EngineFlags::declare(Flags& flags) {
   flags.option("gpu-memory-utilization", gpu_memory_utilization_,
                "Accepted for vLLM's sake: this share of the free memory, as if it were given with --memory-limit");
   greedy_head.declare(flags);
-  flags.flag("no-prefix-cache", no_prefix_cache_, "Do not keep the KV cache of prompts for later ones");
+  flags.flag("no-prefix-cache,--no-enable-prefix-caching", no_prefix_cache_,
+             "Do not keep the KV cache of prompts for later ones");
+  flags.flag("enable-prefix-caching", prefix_cache_, "Accepted for vLLM's sake: it is on by itself");
+  flags.option("chat-template", chat_template, "A file with the Jinja template to use instead of the model's");
+  flags.option("dtype", dtype_, "Accepted for vLLM's sake: auto or bfloat16; formats are chosen with --quantization");
 }
 
 Result<void> EngineFlags::check() {
@@ -73,7 +91,20 @@ Result<void> EngineFlags::check() {
     if (engine.memory_limit == 0)
       engine.memory_limit = static_cast<int64_t>(gpu_memory_utilization_ * static_cast<double>(available_memory()));
   }
+  if (no_prefix_cache_ && prefix_cache_)
+    return fail(
+        {.what = "the prefix cache cannot be both on and off", .where = "--enable-prefix-caching, --no-prefix-cache"});
   engine.prefix_cache = !no_prefix_cache_;
+  if (!dtype_.empty()) {
+    if (dtype_ != "auto" && dtype_ != "bfloat16")
+      return fail({.what = "not a dtype that Octavo computes with",
+                   .where = "--dtype",
+                   .found = dtype_,
+                   .expected = "auto or bfloat16",
+                   .remedy = "choose the formats of weights and activations with --quantization"});
+    fmt::print(stderr, "Note: --dtype {} changes nothing: sums are FP32, and --quantization chooses the formats\n",
+               dtype_);
+  }
   return {};
 }
 
@@ -81,11 +112,29 @@ bool EngineFlags::given() const {
   const ServingOptions plain;
   return max_model_len != 0 || engine.max_num_seqs != plain.max_num_seqs ||
          engine.max_num_batched_tokens != plain.max_num_batched_tokens || !memory_limit_.empty() ||
-         gpu_memory_utilization_ != 0.0f || no_prefix_cache_ || greedy_head.off;
+         gpu_memory_utilization_ != 0.0f || no_prefix_cache_ || prefix_cache_ || !dtype_.empty() ||
+         !chat_template.empty() || greedy_head.off;
 }
 
-std::vector<std::string> api_model_names(const std::string& model, const std::string& served_name) {
-  if (!served_name.empty()) return {served_name};
+Result<void> expand_lists(std::vector<std::string>& values, const char* flag) {
+  std::vector<std::string> all;
+  for (const std::string& value : values) {
+    if (!value.starts_with('[')) {
+      all.push_back(value);
+      continue;
+    }
+    const Result<Json> list = parse_json(value, flag);
+    const auto is_text = [](const Json& json) { return json.is_string(); };
+    if (!list || !list->is_array() || !std::all_of(list->begin(), list->end(), is_text))
+      return fail({.what = "not a JSON list of strings", .where = flag, .found = value, .expected = "[\"a\", \"b\"]"});
+    for (const Json& json : *list) all.push_back(json.get<std::string>());
+  }
+  values = std::move(all);
+  return {};
+}
+
+std::vector<std::string> api_model_names(const std::string& model, const std::vector<std::string>& served_names) {
+  if (!served_names.empty()) return served_names;
   std::filesystem::path path = std::filesystem::path(model).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();
   std::vector<std::string> names = {path.extension() == ".gguf" ? path.stem().string() : path.filename().string()};
@@ -100,6 +149,7 @@ Result<void> load_into(Server& server, const ModelFlags& flags, const EngineFlag
   ServingOptions serving = engine_flags.engine;
   OCTAVO_TRY(flags.machine.apply(options));
   OCTAVO_ASSIGN(options.plan, flags.request());
+  options.chat_template = engine_flags.chat_template;
   OCTAVO_ASSIGN(std::unique_ptr<Model> model, Model::load(flags.model, options, [&](LoadProgress progress) {
                   server.set_progress(progress.total > 0 ? static_cast<double>(progress.done) / progress.total : 0.0);
                 }));
@@ -107,6 +157,7 @@ Result<void> load_into(Server& server, const ModelFlags& flags, const EngineFlag
   OCTAVO_TRY(plan_kv_cache_tokens(*model, serving));
   auto engine = std::make_unique<ServingEngine>(*model, serving);
   print_plan(*model, engine->kv_cache_tokens());
+  tell_max_model_len(*model, engine->kv_cache_tokens(), engine_flags.max_model_len);
   server.set_engine(make_text_engine(std::move(model), std::move(engine), engine_flags.max_model_len));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print(stderr, "{} is ready at {} after {}\n", name, server.address(), human_seconds(seconds));

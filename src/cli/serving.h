@@ -17,17 +17,22 @@ struct EngineFlags {
   GreedyHeadFlag greedy_head;
   void declare(Flags& flags);
   Result<void> check();
-  bool given() const;  // whether any differs from what it is by itself
+  bool given() const;         // whether any differs from what it is by itself
+  std::string chat_template;  // a file, instead of the model's
 
  private:
   std::string memory_limit_;
   float gpu_memory_utilization_ = 0.0f;
-  bool no_prefix_cache_ = false;
+  bool no_prefix_cache_ = false, prefix_cache_ = false;
+  std::string dtype_;
 };
 
-// The model's names in the API: `served_name` if there is one; else what its folder or file is called, and the path as
-// it was given, which vLLM's clients use.
-std::vector<std::string> api_model_names(const std::string& model, const std::string& served_name);
+// Takes the values that are JSON lists of strings, ["a", "b"], apart.
+Result<void> expand_lists(std::vector<std::string>& values, const char* flag);
+
+// The model's names in the API: `served_names` if there are any; else what its folder or file is called, and the path
+// as it was given, which vLLM's clients use.
+std::vector<std::string> api_model_names(const std::string& model, const std::vector<std::string>& served_names);
 
 // Loads the model and hands it to the server, which then answers. A few lines on stderr say what was loaded and where
 // it is ready.

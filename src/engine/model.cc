@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/file.h"
 #include "base/json.h"
 
 namespace octavo {
@@ -62,7 +63,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
                  .expected = fmt::format("{} or below", isa_name(best_isa())),
                  .remedy = "leave --isa out to let Octavo choose"});
   model->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
-  if (options.text) OCTAVO_TRY(model->load_text(path));
+  if (options.text) OCTAVO_TRY(model->load_text(path, options.chat_template));
   model->find_end_tokens();
   OCTAVO_ASSIGN(model->decoder_, Decoder::load(model->checkpoint_, model->plan_, model->isa_, *model->pool_, progress));
   if (options.greedy_head) OCTAVO_TRY(model->decoder_.load_greedy_head(model->checkpoint_, model->isa_, *model->pool_));
@@ -70,11 +71,15 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& path, co
   return model;
 }
 
-Result<void> Model::load_text(const std::filesystem::path& path) {
+Result<void> Model::load_text(const std::filesystem::path& path, const std::filesystem::path& chat_template) {
   OCTAVO_ASSIGN(tokenizer_, Tokenizer::open(path));
   OCTAVO_ASSIGN(chat_format_, read_chat_format(path));
+  if (!chat_template.empty()) {
+    OCTAVO_ASSIGN(chat_format_.template_source, read_text_file(chat_template, size_t{4} << 20));
+  }
   if (chat_format_.template_source.empty()) return {};
-  OCTAVO_ASSIGN(template_, ChatTemplate::parse(chat_format_.template_source, "chat template of " + path.string()));
+  const std::string where = chat_template.empty() ? "chat template of " + path.string() : chat_template.string();
+  OCTAVO_ASSIGN(template_, ChatTemplate::parse(chat_format_.template_source, where));
   return {};
 }
 

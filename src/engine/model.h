@@ -26,6 +26,7 @@ struct ModelOptions {
   std::optional<Isa> isa;                   // none: the fastest of this machine
   bool text = true;                         // also load tokenizer and chat template
   bool greedy_head = false;                 // also what finds the highest logit sooner (models/layers/greedy_head.h)
+  std::filesystem::path chat_template;      // a Jinja file, instead of the model's template
 };
 
 class Model {
@@ -60,7 +61,7 @@ class Model {
 
  private:
   explicit Model(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
-  Result<void> load_text(const std::filesystem::path& path);
+  Result<void> load_text(const std::filesystem::path& path, const std::filesystem::path& chat_template);
   void find_end_tokens();
 
   Checkpoint checkpoint_;

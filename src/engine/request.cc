@@ -19,6 +19,7 @@ void Answer::push(TokenId id, std::optional<TokenLogprob> logprob) {
   OCTAVO_CHECK(!finished(), "token {} after the end", id);
   if (std::find(rules_.end_tokens.begin(), rules_.end_tokens.end(), id) != rules_.end_tokens.end()) {
     piece_.end = std::move(logprob);
+    end_token_ = id;
     end("stop");
     return;
   }

@@ -41,6 +41,7 @@ class Answer {
   bool finished() const { return !reason_.empty(); }
   const std::string& finish_reason() const { return reason_; }  // "stop", "length", or that of finish()
   const std::optional<std::string>& stop_match() const { return stops_.match(); }
+  const std::optional<TokenId>& end_token() const { return end_token_; }  // that ended it
 
   // All sampled tokens but an end token; those of a stop string included.
   std::span<const TokenId> generated() const { return generated_; }
@@ -67,6 +68,7 @@ class Answer {
   StreamDecoder decoder_;
   StopStrings stops_;
   std::string reason_;
+  std::optional<TokenId> end_token_;
   std::vector<TokenId> generated_;
   std::deque<Held> held_;
   AnswerPiece piece_;

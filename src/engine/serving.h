@@ -48,6 +48,7 @@ struct TokenEvent {
   bool finished = false;
   std::string finish_reason;              // "stop", "length", "abort", "error"
   std::optional<std::string> stop_match;  // the stop string that ended it
+  std::optional<TokenId> end_token;       // the token that ended it
   std::optional<Error> error;
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
   double queue_seconds = -1;  // from submission to the first step that it was part of; negative: there was none

@@ -224,6 +224,7 @@ void ServingEngine::State::report(std::span<ActiveRequest* const> requests) {
     if (event.finished) {
       event.finish_reason = request->answer.finish_reason();
       event.stop_match = request->answer.stop_match();
+      event.end_token = request->answer.end_token();
       event.error = std::move(request->error);
       scheduler.remove(request->id);
     }

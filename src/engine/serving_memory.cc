@@ -50,6 +50,12 @@ Result<int64_t> plan_kv_cache_tokens(const Model& model, const ServingOptions& o
   const int64_t context = (model.config().context_length() + kPageTokens - 1) / kPageTokens;
   constexpr int64_t kMostPages = std::numeric_limits<int32_t>::max();
   const int64_t available = available_memory();
+  const Decoder& decoder = model.decoder();
+  const auto weights = static_cast<int64_t>(decoder.report().linear_bytes + decoder.report().embedding_bytes +
+                                            decoder.report().norm_bytes +
+                                            (decoder.greedy_head() != nullptr ? decoder.greedy_head()->bytes() : 0));
+  const int64_t step = memory_plan(model.config(), model.plan(), 0, options.max_num_batched_tokens).scratch_bytes +
+                       (options.max_num_seqs + SchedulerOptions{}.max_score_rows) * model.config().vocab_size * 4;
   if (options.kv_cache_tokens > 0) {
     const int64_t pages = (options.kv_cache_tokens - 1) / kPageTokens + 1;
     if (pages > kMostPages || pages > available / page)
@@ -57,14 +63,14 @@ Result<int64_t> plan_kv_cache_tokens(const Model& model, const ServingOptions& o
                    .where = "kv_cache_tokens",
                    .found = fmt::format("{} tokens of {} bytes", options.kv_cache_tokens, page / kPageTokens),
                    .expected = fmt::format("at most {} tokens", available / page * kPageTokens)});
+    if (options.memory_limit > 0 && weights + step + pages * page > options.memory_limit)
+      return fail({.what = "weights and KV cache need more than the memory limit",
+                   .where = "memory_limit",
+                   .found = fmt::format("{} bytes", options.memory_limit),
+                   .expected = fmt::format("weights {} + step {} + KV cache {}", weights, step, pages * page),
+                   .remedy = "raise the limit, or ask for fewer tokens"});
     return pages * kPageTokens;
   }
-  const Decoder& decoder = model.decoder();
-  const auto weights = static_cast<int64_t>(decoder.report().linear_bytes + decoder.report().embedding_bytes +
-                                            decoder.report().norm_bytes +
-                                            (decoder.greedy_head() != nullptr ? decoder.greedy_head()->bytes() : 0));
-  const int64_t step = memory_plan(model.config(), model.plan(), 0, options.max_num_batched_tokens).scratch_bytes +
-                       (options.max_num_seqs + SchedulerOptions{}.max_score_rows) * model.config().vocab_size * 4;
   const int64_t bytes = options.memory_limit > 0
                             ? options.memory_limit - weights - step
                             : static_cast<int64_t>(kDefaultShare * static_cast<double>(available)) - step;

@@ -153,12 +153,12 @@ std::string Metrics::text(const std::string& model, const EngineStats& stats) co
     out += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason, count);
   counter("octavo:requests_rejected_total", "Requests refused with a 4xx or 503 status before generation.",
           number(rejected_));
-  first_token_.print(out, "vllm:time_to_first_token_seconds", "From submission to the first token.", labels);
+  first_token_.print(out, "vllm:time_to_first_token_seconds", "From arrival to the first token.", labels);
   inter_token_.print(out, "vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", labels);
-  per_token_.print(out, "vllm:time_per_output_token_seconds", "Mean of a finished sequence after its first token.",
-                   labels);
-  end_to_end_.print(out, "vllm:e2e_request_latency_seconds", "From submission to the last token.", labels);
-  queue_.print(out, "vllm:request_queue_time_seconds", "From submission to the first step.", labels);
+  per_token_.print(out, "vllm:request_time_per_output_token_seconds",
+                   "Mean of a finished sequence after its first token.", labels);
+  end_to_end_.print(out, "vllm:e2e_request_latency_seconds", "From arrival to the last token.", labels);
+  queue_.print(out, "vllm:request_queue_time_seconds", "Waiting: to be read, and for the first step.", labels);
   prompt_length_.print(out, "vllm:request_prompt_tokens", "Prompt tokens of a finished sequence.", labels);
   generation_length_.print(out, "vllm:request_generation_tokens", "Generated tokens of a finished sequence.", labels);
   print_steps(out, labels, stats);

@@ -30,7 +30,7 @@ class Histogram {
   uint64_t count_ = 0;
 };
 
-// The life of one sequence, in seconds since it was submitted.
+// The life of one sequence, in seconds since its request arrived.
 struct SequenceTimes {
   double first_token = -1, last_token = -1;
   int64_t tokens = 0;
@@ -45,7 +45,7 @@ class Metrics {
   void prompt_tokens(int64_t count) { prompt_tokens_ += static_cast<uint64_t>(count); }
   // `count` tokens arrived together at `now`.
   void tokens(SequenceTimes& times, double now, int64_t count);
-  // `queue_seconds`: from submission to the first step; negative: unknown.
+  // `queue_seconds`: what it waited before it was read and before its first step; negative: unknown.
   void finished(const SequenceTimes& times, double now, const std::string& reason, int64_t prompt_tokens,
                 double queue_seconds);
 

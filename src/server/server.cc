@@ -28,12 +28,14 @@ Result<std::unique_ptr<Server>> Server::listen(const HttpOptions& options, ApiOp
                 HttpServer::listen(options, [&state](HttpRequest request, std::shared_ptr<Exchange> exchange) {
                   state.api->handle(std::move(request), std::move(exchange));
                 }));
+  api.local_only = state.http->is_local() && api.api_key.empty();
   if (api.page.empty()) api.page = std::string(built_in_page());
   state.worker = std::make_unique<WorkQueue>();
   state.api = std::make_unique<Api>(
       std::move(api), [&state](std::function<void()> task) { state.http->post(std::move(task)); },
       [&state](std::function<void()> task) { state.worker->post(std::move(task)); });
   state.http->on_drain([&state] { state.api->set_draining(); });
+  state.http->on_deadline([&state] { state.api->abandon_all(); });
   return server;
 }
 

@@ -2,7 +2,9 @@
 // tests put a scripted one in its place.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/json.h"
@@ -28,12 +30,24 @@ class TextEngine {
   // Tokens of prompt and answer together.
   virtual int64_t max_model_len() const = 0;
   virtual SamplingDefaults sampling_defaults() const = 0;
+  // Bytes of the tokenizer's longest token. Any thread.
+  size_t longest_token() const {
+    std::call_once(measured_, [this] {
+      for (size_t i = 0; i < tokenizer().vocab_size(); ++i)
+        longest_token_ = std::max(longest_token_, tokenizer().token_bytes(static_cast<TokenId>(i)).size());
+    });
+    return longest_token_;
+  }
 
   // As in ServingEngine.
   virtual Result<void> check_request(const GenerationRequest& request) const = 0;
   virtual Result<RequestId> submit(GenerationRequest request, EventSink sink) = 0;
   virtual void cancel(RequestId id) = 0;
   virtual EngineStats stats() const = 0;
+
+ private:
+  mutable std::once_flag measured_;
+  mutable size_t longest_token_ = 1;
 };
 
 // `max_model_len`: 0 for what the model and the KV cache hold.

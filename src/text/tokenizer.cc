@@ -170,6 +170,10 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special, 
   return ids;
 }
 
+std::span<const TokenId> Tokenizer::leading_tokens() const {
+  return state_->post_processor.before;
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   std::string bytes;
   for (const TokenId id : ids)

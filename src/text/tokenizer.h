@@ -30,6 +30,8 @@ class Tokenizer {
   // that stand in the text are recognised (else they are spelled out in bytes; non-special added tokens are always
   // recognised). Invalid UTF-8 is replaced by U+FFFD, as the field does.
   std::vector<TokenId> encode(std::string_view text, bool add_special, bool parse_special = true) const;
+  // What add_special puts before a text.
+  std::span<const TokenId> leading_tokens() const;
   // Bytes of the ids, lossy (U+FFFD for invalid UTF-8), without special tokens when skip_special; without the space
   // that SentencePiece models put before a text, too.
   std::string decode(std::span<const TokenId> ids, bool skip_special = true) const;

@@ -123,6 +123,14 @@ TEST(Json_, RefusesWhatIsNotStrict) {
   EXPECT_TRUE(parse_json(R"(["[[[[[[[[[[", "\"[[["])", "t", {.max_depth = 2}).has_value());
   for (const char* bad : {"", "{", "[1,]", "nul", "\"\xff\"", "{\"a\" 1}", "[1] x"})
     EXPECT_FALSE(parse_json(bad, "t").has_value()) << bad;
+  std::string wide = "{";
+  for (int i = 0; i < 300'000; ++i) wide += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":[]";
+  const Result<Json> parsed = parse_json(wide + "}", "t");
+  ASSERT_TRUE(parsed.has_value()) << "and not after hours";
+  EXPECT_EQ(parsed->size(), 300'000u);
+  EXPECT_EQ(parsed->back(), Json::array());
+  const std::string mixed = R"({"b":[1,-2,2.5,"x",null,true,{"c":{},"a":[[]]}],"a":18446744073709551615})";
+  EXPECT_EQ(parse_json(mixed, "t")->dump(), mixed);
   EXPECT_EQ(parse_json("[1,2,3]", "t", {.max_bytes = 3}).error().what, "JSON text is too large");
 }
 

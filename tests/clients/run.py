@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`octavo serve` on the real model as its users' own clients see it: openai, LangChain, lm-eval and curl.
+"""`octavo serve` on the real model as its users' own clients see it: openai, LangChain, LiteLLM, lm-eval
+and curl.
 
     python3 tests/clients/run.py OCTAVO MODEL [ENVIRONMENT]
 
@@ -121,13 +122,11 @@ def main():
     }
     failed = []
     try:
-        for client in (["bash",
-                        "curl.sh"], [python,
-                                     "openai_client.py"], [python,
-                                                           "langchain_client.py"], [python, "lm_eval_client.py"]):
-            name, start = client[1], time.monotonic()
+        for name in ("curl.sh", "openai_client.py", "langchain_client.py", "litellm_client.py", "lm_eval_client.py"):
+            start = time.monotonic()
             print(f"-- {name}", flush=True)
-            code = subprocess.run([str(client[0]), str(HERE / name)], env=variables, timeout=300).returncode
+            program = "bash" if name.endswith(".sh") else str(python)
+            code = subprocess.run([program, str(HERE / name)], env=variables, timeout=300).returncode
             print(f"-- {name}: {'passed' if code == 0 else 'FAILED'} in {time.monotonic() - start:.1f} s", flush=True)
             failed += [name] if code else []
             if server.process.poll() is not None:

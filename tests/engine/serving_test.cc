@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/generate.h"
+#include "engine/serving_memory.h"
 #include "support/serving_fixture.h"
 
 namespace octavo {
@@ -208,6 +209,14 @@ TEST_F(Serving, TheQueueHasAnEnd) {
   EXPECT_GT(refused, 0);
   small.drain();
   EXPECT_EQ(finished, accepted);
+}
+
+TEST_F(Serving, TheMemoryLimitHoldsForACacheOfGivenSize) {
+  EXPECT_EQ(plan_kv_cache_tokens(*model_, {.kv_cache_tokens = 500}), 512);
+  EXPECT_EQ(plan_kv_cache_tokens(*model_, {.kv_cache_tokens = 500, .memory_limit = int64_t{1} << 40}), 512);
+  const auto small = plan_kv_cache_tokens(*model_, {.kv_cache_tokens = 500, .memory_limit = 1000});
+  ASSERT_FALSE(small);
+  EXPECT_EQ(small.error().where, "memory_limit");
 }
 
 TEST_F(Serving, DestructionCancelsWhatIsLeft) {

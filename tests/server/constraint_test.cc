@@ -2,6 +2,8 @@
 // through.
 #include "server/constrain/constraint.h"
 
+#include <fmt/format.h>
+
 #include <random>
 
 #include "fake_engine.h"
@@ -129,6 +131,64 @@ TEST(Schema, SizesAreBounded) {
   EXPECT_NE(grammar.error().message.find("too large"), std::string::npos);
 }
 
+// Rules that only lead to one another, from the first to the last and back: found in one go.
+TEST(Schema, LongChainsOfRules) {
+  std::string schema = R"({"type":"object","properties":{)";
+  for (const char* name : {"a", "b", "c", "d", "e"})
+    schema += fmt::format(R"("{}":{{"type":"string","minLength":10000,"maxLength":10000}},)", name);
+  schema += R"("f":{}},"required":["a"]})";
+  ByteAutomaton automaton = automaton_of(schema);
+  const std::string text(10000, 'x');
+  EXPECT_TRUE(matches(automaton, "{\"a\":\"" + text + "\"}"));
+  EXPECT_FALSE(matches(automaton, "{\"a\":\"" + text + "x\"}"));
+}
+
+// However deep an answer goes: at every point there is a way on, and it comes to an end.
+TEST(Schema, DeepAnswersCanAlwaysBeCompleted) {
+  const std::string required = R"({"$defs":{"a":{"type":"object","properties":{"x":{"$ref":"#/$defs/any"}},)"
+                               R"("required":["x"],"additionalProperties":false},)"
+                               R"("b":{"type":"object","properties":{"y":{"type":"null"}},"required":["y"]},)"
+                               R"("any":{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}]}},"$ref":"#/$defs/any"})";
+  const std::string lists = R"({"$defs":{"l":{"type":"array","items":{"anyOf":[{"$ref":"#/$defs/l"},)"
+                            R"({"type":"integer"}]},"minItems":1,"maxItems":2}},"$ref":"#/$defs/l"})";
+  std::mt19937 random(5);
+  for (const std::string& schema : {required, lists, std::string(R"({"type":"object"})")}) {
+    ByteAutomaton automaton = automaton_of(schema);
+    ByteAutomaton::State state = automaton.start();
+    std::string text;
+    int depth = 0, deepest = 0;
+    bool in_string = false, down = true;  // down: until it goes no further
+    for (bool going = true; going;) {
+      ASSERT_LT(text.size(), 100'000u) << schema;
+      std::string next, deeper, closing;
+      for (const char c : std::string_view("{}[]\",:xynultre1"))
+        if (automaton.next(state, static_cast<uint8_t>(c)) != ByteAutomaton::kDead) {
+          next += c;
+          if (in_string ? text.ends_with("{\"") && c == 'x' : c == '{' || c == '[') deeper += c;
+          if (c == '"' || (!in_string && (c == '}' || c == ']'))) closing += c;
+        }
+      const bool turns = deepest >= static_cast<int>(ByteAutomaton::kMaxDepth) && deeper.empty();
+      down = down && !turns;
+      if (down && !deeper.empty())
+        next = deeper;
+      else if (down && next != "}" && next != "]")
+        std::erase_if(next, [](char c) { return c == '}' || c == ']'; });
+      else if (!closing.empty() && random() % 4 > 0)
+        next = closing;
+      ASSERT_TRUE(!next.empty() || automaton.accepts(state)) << text;
+      going = !next.empty();
+      if (!going) break;
+      text += next[random() % next.size()];
+      state = automaton.next(state, static_cast<uint8_t>(text.back()));
+      if (text.back() == '"') in_string = !in_string;
+      if (!in_string) depth += (text.back() == '{' || text.back() == '[') - (text.back() == '}' || text.back() == ']');
+      deepest = std::max(deepest, depth);
+    }
+    EXPECT_TRUE(nlohmann::json::accept(text)) << text.substr(0, 500);
+    EXPECT_GE(deepest, static_cast<int>(ByteAutomaton::kMaxDepth)) << schema;
+  }
+}
+
 // A model that says anything at all: random tokens among the allowed ones always end in JSON that parses.
 TEST(Constraints, RandomAnswersParse) {
   FakeEngine engine;
@@ -208,7 +268,29 @@ TEST(Constraints, DeepNestingEnds) {
     text += "[";
   }
   EXPECT_LT(text.size(), 300u);
-  EXPECT_TRUE(allowed['1']);
+  EXPECT_TRUE(allowed[']']);
+}
+
+// Every bracket may be of two kinds of list: what can be read doubles with each.
+TEST(Constraints, AmbiguityWithoutEndIsAnError) {
+  const Json schema = Json::parse(kBracketBomb);
+  FakeEngine engine;
+  ConstraintCompiler compiler(engine);
+  const auto constraint = *compiler.json_schema(schema);
+  std::vector<bool> allowed(engine.tokenizer().vocab_size());
+  const auto filter = constraint->filter();
+  size_t depth = 0;
+  const auto deeper = [&] {
+    for (; depth < 40; ++depth) filter(bytes_of(std::string(depth, '[')), allowed);
+  };
+  EXPECT_THROW(deeper(), GrammarTooComplex);
+  EXPECT_GT(depth, 5u);
+  for (int again = 0; again < 3; ++again)
+    EXPECT_THROW(filter(bytes_of(std::string(depth, '[')), allowed), GrammarTooComplex);
+  const auto other = constraint->filter();
+  other(bytes_of("[[null],"), allowed);
+  EXPECT_TRUE(allowed['[']) << "others who use the same schema go on";
+  EXPECT_FALSE(allowed[']']);
 }
 
 }  // namespace

@@ -15,6 +15,12 @@
 
 namespace octavo {
 
+// Two kinds of list that hold one another: each open bracket doubles the ways to read what was written.
+inline constexpr const char* kBracketBomb =
+    R"({"$defs":{"X":{"anyOf":[{"$ref":"#/$defs/A"},{"$ref":"#/$defs/B"},{"type":"null"}]},)"
+    R"("A":{"type":"array","items":{"$ref":"#/$defs/X"}},)"
+    R"("B":{"type":"array","items":{"$ref":"#/$defs/X"},"maxItems":9}},"$ref":"#/$defs/X"})";
+
 inline std::vector<TokenId> bytes_of(std::string_view text) {
   std::vector<TokenId> ids;
   for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
@@ -28,7 +34,7 @@ class FakeEngine : public SilentEngine {
   Result<std::string> render_chat(const Json& messages, const Json& variables) const override {
     last_messages = messages;
     last_variables = variables;
-    std::string text = "<bos>";
+    std::string text = bos;
     for (const Json& message : messages) {
       if (message["role"] == "refused") return fail({.what = "the template says no"});
       text += message["role"].get<std::string>() + ":" + message["content"].get<std::string>() + "\n";
@@ -70,6 +76,7 @@ class FakeEngine : public SilentEngine {
   }
 
   int64_t queue = 1000;
+  std::string bos = "<bos>";  // that the template begins with
   std::vector<GenerationRequest> requests;
   std::vector<EventSink> sinks;
   std::vector<RequestId> cancelled;

@@ -101,6 +101,10 @@ struct Http : ::testing::Test {
       exchange->start_stream({});
       waiting.push_back(exchange);
       ++num_waiting;
+    } else if (request.path == "/large") {
+      exchange->start_stream({});
+      for (int i = 0; i < 3; ++i) exchange->send(std::string(large_event, static_cast<char>('a' + i)));
+      exchange->finish();
     } else if (request.path == "/throw") {
       throw std::runtime_error("a handler threw");
     } else {
@@ -115,6 +119,7 @@ struct Http : ::testing::Test {
     return false;
   }
 
+  size_t large_event = 6 << 20;
   std::unique_ptr<HttpServer> server;
   std::thread thread;
   uint16_t port = 0;
@@ -182,6 +187,30 @@ TEST_F(Http, LargeRequestsTogetherAreBounded) {
   EXPECT_EQ(third.read("\r\n\r\n").substr(9, 3), "100") << "the room is free again";
 }
 
+// How large a chunked body will be, nobody knows before; afterwards it takes what it has.
+TEST_F(Http, ManyChunkedRequestsAreAnsweredTogether) {
+  serve({.max_body_bytes = 1000, .max_bodies_bytes = 1500});
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(std::make_unique<Client>(port));
+    clients.back()->send("POST /quiet HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+    ASSERT_EQ(clients.back()->read("\r\n\r\n").substr(9, 3), "200") << i << " streams are open";
+  }
+  EXPECT_EQ(num_waiting, 40);
+  for (const auto& client : clients) client->close();
+  EXPECT_TRUE(eventually([&] { return gone == 40; }));
+}
+
+TEST_F(Http, LargeEventsReachClientsThatRead) {
+  serve();
+  Client client(port);
+  client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+  const std::string text = client.read("\r\n0\r\n\r\n");
+  EXPECT_TRUE(text.ends_with("\r\n0\r\n\r\n")) << text.size();
+  for (const char c : {'a', 'b', 'c'})
+    EXPECT_GE(static_cast<size_t>(std::count(text.begin(), text.end(), c)), large_event) << c;
+}
+
 TEST_F(Http, SlowClientsAreLeft) {
   serve({.header_timeout = milliseconds(100), .body_timeout = milliseconds(100), .idle_timeout = milliseconds(100)});
   Client idle(port), header(port), body(port);
@@ -222,6 +251,17 @@ TEST_F(Http, ReadersThatDoNotReadAreLeft) {
   EXPECT_EQ(other.read("/fine").substr(9, 3), "200");
 }
 
+// It reads, so that no write ever fails, but less than comes.
+TEST_F(Http, ReadersThatAreTooSlowAreLeft) {
+  serve({.max_unsent_bytes = 1 << 16, .write_timeout = milliseconds(1000)});
+  Client client(port, 4096);
+  client.send("GET /flood HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_TRUE(eventually([&] {
+    client.read("x");
+    return gone == 1;
+  }));
+}
+
 TEST_F(Http, TooManyConnections) {
   serve({.max_connections = 2});
   Client first(port), second(port);
@@ -245,6 +285,27 @@ TEST_F(Http, DrainAnswersWhatIsAtWork) {
   const std::string text = busy.read();
   EXPECT_NE(text.find("late"), std::string::npos);
   EXPECT_NE(text.find("Connection: close"), std::string::npos);
+  thread.join();
+}
+
+TEST_F(Http, WhatIsNotDoneAtTheDeadlineHearsOfIt) {
+  serve({.drain_timeout = milliseconds(50), .flush_timeout = milliseconds(10'000)});
+  server->on_deadline([this] {
+    for (const auto& exchange : waiting) {
+      exchange->respond({.status = 503, .body = "too late"});
+      exchange->send("data: too late\n\n");
+      exchange->finish();
+    }
+    num_waiting = 0;
+  });
+  Client whole(port), stream(port);
+  whole.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+  stream.send("GET /quiet HTTP/1.1\r\nHost: a\r\n\r\n");
+  stream.read("\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return num_waiting == 2; }));
+  server->drain();
+  EXPECT_NE(whole.read().find("too late"), std::string::npos);
+  EXPECT_NE(stream.read().find("data: too late\n\n\r\n0\r\n\r\n"), std::string::npos);
   thread.join();
 }
 

@@ -196,6 +196,118 @@ TEST_F(Replies, StopStringsStayWhereAskedFor) {
   EXPECT_EQ(exchange->json()["choices"][0]["text"], "aEND");
 }
 
+TEST_F(Replies, WhatStoppedAnAnswerIsTold) {
+  const auto stop_reason = [&](TokenEvent event, const std::string& reason, const std::string& fields) {
+    Json out;
+    for (const std::string path : {"/v1/completions", "/v1/chat/completions"})
+      for (const bool stream : {false, true}) {
+        const std::string more = fields + (stream ? R"(,"stream":true)" : "");
+        const auto exchange = post(path, path == "/v1/completions" ? completion(more) : chat(more));
+        engine.send(engine.requests.size() - 1, event, reason);
+        Json choice;
+        if (stream) {
+          const std::vector<Json> events = exchange->events();
+          choice = events[events.size() - 2]["choices"][0];
+        } else {
+          choice = exchange->json()["choices"][0];
+        }
+        EXPECT_TRUE(choice.contains("stop_reason"));
+        EXPECT_TRUE(out.is_null() || out == choice["stop_reason"]) << path << stream;
+        out = choice["stop_reason"];
+      }
+    return out;
+  };
+  const TokenEvent plain{.tokens = {'a'}, .text = "a"};
+  EXPECT_EQ(stop_reason(plain, "length", ""), nullptr);
+  TokenEvent event = plain;
+  event.stop_match = "END";
+  EXPECT_EQ(stop_reason(event, "stop", R"(,"stop":["END"])"), "END");
+  event = plain;
+  event.end_token = kEndToken;
+  EXPECT_EQ(stop_reason(event, "stop", ""), nullptr);
+  EXPECT_EQ(stop_reason(event, "stop", R"(,"ignore_eos":true,"stop_token_ids":[257])"), kEndToken);
+  event.end_token = 'x';
+  EXPECT_EQ(stop_reason(event, "stop", R"(,"stop_token_ids":[120])"), 'x');
+}
+
+TEST_F(Replies, TokenIdsWhereAskedFor) {
+  const std::string fields = R"(,"return_token_ids":true,"return_tokens_as_token_ids":true,"logprobs":)";
+  for (const bool is_chat : {false, true}) {
+    const std::string path = is_chat ? "/v1/chat/completions" : "/v1/completions";
+    const auto body = [&](const std::string& more) {
+      return is_chat ? chat(fields + "true" + more) : completion(fields + "1" + more);
+    };
+    auto exchange = post(path, body(""));
+    engine.say(engine.requests.size() - 1, "xy", "stop");
+    Json json = exchange->json();
+    Json choice = json["choices"][0];
+    EXPECT_EQ(choice["token_ids"], Json({'x', 'y'}));
+    EXPECT_EQ((is_chat ? json : choice)["prompt_token_ids"], Json(engine.requests.back().prompt));
+    if (is_chat) {
+      EXPECT_EQ(choice["logprobs"]["content"][0]["token"], "token_id:120");
+      EXPECT_EQ(choice["logprobs"]["content"][0]["bytes"], Json({120}));
+    } else {
+      EXPECT_EQ(choice["logprobs"]["tokens"], Json({"token_id:120", "token_id:121"}));
+      EXPECT_TRUE(choice["logprobs"]["top_logprobs"][0].contains("token_id:120"));
+    }
+    exchange = post(path, body(R"(,"stream":true)"));
+    engine.send(engine.requests.size() - 1, {.tokens = {0xC3}});  // half a character: a token without text
+    engine.say(engine.requests.size() - 1, "y", "stop");
+    Json ids = Json::array(), prompt;
+    for (const Json& event : exchange->events()) {
+      if (event == "[DONE]") continue;
+      const Json& told = is_chat ? event : event["choices"][0];
+      if (told.contains("prompt_token_ids")) prompt = told["prompt_token_ids"];
+      if (event["choices"][0].contains("token_ids"))
+        for (const Json& id : event["choices"][0]["token_ids"]) ids.push_back(id);
+    }
+    EXPECT_EQ(ids, Json({0xC3, 'y'}));
+    EXPECT_EQ(prompt, Json(engine.requests.back().prompt));
+  }
+  const auto exchange = post("/v1/completions", completion(""));
+  engine.say(engine.requests.size() - 1, "x", "stop");
+  EXPECT_FALSE(exchange->json()["choices"][0].contains("token_ids"));
+}
+
+TEST_F(Replies, AnEmptyPromptIsEchoed) {
+  const auto exchange = post("/v1/completions", R"({"prompt":"","echo":true,"logprobs":0})");
+  EXPECT_EQ(engine.requests[0].prompt, std::vector<TokenId>{kBosToken});
+  engine.say(0, "cd", "stop");
+  const Json choice = exchange->json()["choices"][0];
+  EXPECT_EQ(choice["text"], "cd");
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json({"<bos>", "c", "d"}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 0, 1}));
+}
+
+TEST_F(Replies, AFormatThatCannotBeFollowedIsTheClientsFault) {
+  const auto exchange = post("/v1/chat/completions", chat(R"(,"response_format":{"type":"json_object"})"));
+  const Error error{.what = "the filter of a request failed", .found = GrammarTooComplex("because").what()};
+  engine.send(0, {.error = error}, "error");
+  ASSERT_TRUE(exchange->response);
+  EXPECT_EQ(exchange->response->status, 400);
+  EXPECT_NE(exchange->response->body.find("too complex for constrained decoding: because"), std::string::npos);
+}
+
+TEST_F(Replies, AtTheDeadlineEverybodyIsToldSo) {
+  const auto stream = post("/v1/chat/completions", chat(R"(,"stream":true)"));
+  const auto plain = post("/v1/completions", completion(""));
+  const auto done = post("/v1/completions", completion(""));
+  engine.say(0, "a");
+  engine.say(2, "a", "stop");
+  api.set_draining();
+  api.abandon_all();
+  EXPECT_EQ(engine.cancelled, (std::vector<RequestId>{1, 2}));
+  EXPECT_TRUE(stream->finished);
+  const std::vector<Json> events = stream->events();
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(events[events.size() - 2]["error"]["message"], "The server is shutting down");
+  ASSERT_TRUE(plain->response);
+  EXPECT_EQ(plain->response->status, 503);
+  EXPECT_EQ(done->response->status, 200);
+  engine.send(0, {}, "abort");
+  engine.send(1, {}, "abort");
+}
+
 struct ToolReplies : ApiFixture {
   std::string tools(const std::string& more) {
     return chat(
@@ -237,6 +349,22 @@ TEST_F(ToolReplies, TaggedCallsStreamByteByByte) {
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[1]["index"], 1);
   EXPECT_EQ(calls[1]["function"]["arguments"], "{\"x\":2}");
+}
+
+TEST_F(ToolReplies, OneCallWhereNoMoreAreWanted) {
+  const std::string two =
+      "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":1}}</tool_call>"
+      "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":2}}</tool_call>";
+  for (const auto& [field, count] : std::map<std::string, size_t>{
+           {"", 2}, {R"(,"parallel_tool_calls":true)", 2}, {R"(,"parallel_tool_calls":false)", 1}}) {
+    const auto exchange = post("/v1/chat/completions", tools(field));
+    engine.say(engine.requests.size() - 1, two, "stop");
+    const Json message = exchange->json()["choices"][0]["message"];
+    ASSERT_EQ(message["tool_calls"].size(), count) << field;
+    EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], "{\"x\":1}");
+    EXPECT_EQ(message["content"], nullptr);
+  }
+  refused("/v1/chat/completions", tools(R"(,"parallel_tool_calls":1)"), "parallel_tool_calls");
 }
 
 TEST_F(ToolReplies, BareJsonCallsAndWhatIsNone) {
@@ -339,6 +467,50 @@ TEST(Access, KeysOriginsAndReadiness) {
   EXPECT_EQ(status(models), 503);
 }
 
+TEST(Access, PreflightsAreAllowedTheHeadersThatTheyAskFor) {
+  FakeEngine engine;
+  Api api{{.model_names = {"m"}, .cors_origins = {"https://a.example"}},
+          [](std::function<void()> task) { task(); },
+          [](std::function<void()> task) { task(); }};
+  api.set_engine(&engine);
+  const auto allowed = [&](const std::string& asked) -> std::string {
+    const auto exchange = std::make_shared<FakeExchange>();
+    api.handle({.method = "OPTIONS",
+                .path = "/v1/chat/completions",
+                .origin = "https://a.example",
+                .requested_headers = asked},
+               exchange);
+    for (const auto& [name, value] : exchange->response->headers)
+      if (name == "Access-Control-Allow-Headers") return value;
+    return "none";
+  };
+  EXPECT_EQ(allowed("authorization,content-type,x-stainless-os"), "authorization,content-type,x-stainless-os");
+  EXPECT_EQ(allowed(""), "Authorization, Content-Type");
+}
+
+// A page whose own name leads to this machine is of the server's origin; its name gives it away.
+TEST(Access, WithoutAKeyOnlyNamesOfThisMachine) {
+  FakeEngine engine;
+  const auto status = [&](bool local_only, const std::string& host, std::vector<std::string> origins = {}) {
+    Api api{{.model_names = {"m"}, .cors_origins = std::move(origins), .local_only = local_only},
+            [](std::function<void()> task) { task(); },
+            [](std::function<void()> task) { task(); }};
+    api.set_engine(&engine);
+    const auto exchange = std::make_shared<FakeExchange>();
+    api.handle({.method = "GET", .path = "/v1/models", .origin = "", .host = host}, exchange);
+    return exchange->response->status;
+  };
+  for (const std::string host :
+       {"localhost", "localhost:8000", "127.0.0.1:8000", "127.1.2.3", "[::1]:8000", "[::1]", "app.localhost:8000", ""})
+    EXPECT_EQ(status(true, host), 200) << host;
+  for (const std::string host : {"evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1",
+                                 "xlocalhost", "[::2]:8000"})
+    EXPECT_EQ(status(true, host), 403) << host;
+  EXPECT_EQ(status(false, "anything.example"), 200) << "with a key, or on all addresses";
+  EXPECT_EQ(status(true, "proxy.example", {"https://proxy.example"}), 200);
+  EXPECT_EQ(status(true, "other.example", {"https://proxy.example"}), 403);
+}
+
 TEST_F(Replies, MetricsAddUp) {
   for (int i = 0; i < 5; ++i) {
     post("/v1/completions", completion(R"(,"n":2)"));
@@ -356,6 +528,9 @@ TEST_F(Replies, MetricsAddUp) {
   has("vllm:time_to_first_token_seconds_count{model_name=\"m\"} 10");
   has("vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 10");
   has("vllm:inter_token_latency_seconds_count{model_name=\"m\"} 15");
+  has("vllm:request_time_per_output_token_seconds_count{model_name=\"m\"} 10");
+  EXPECT_EQ(text.find("vllm:time_per_output_token_seconds"), std::string::npos)
+      << "this old name means the time between tokens";
   has("octavo:requests_rejected_total{model_name=\"m\"} 1");
   EXPECT_NE(text.find("le=\"0.0005\""), std::string::npos);
   EXPECT_EQ(text.find("nan"), std::string::npos);

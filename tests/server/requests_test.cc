@@ -1,4 +1,8 @@
 // What requests become: fields, prompts, limits, and the errors that name what is wrong.
+#include <fmt/format.h>
+
+#include <thread>
+
 #include "fake_engine.h"
 
 namespace octavo {
@@ -164,6 +168,10 @@ TEST_F(Requests, OddMessageLists) {
   EXPECT_EQ(refused(path, R"({"messages":[{"role":"refused","content":"x"}]})", "messages"), "the template says no");
   accepted(path, R"({"messages":[{"role":"system","content":"x"}]})");
   accepted(path, R"({"messages":[{"role":"assistant","content":""}]})");
+  accepted(path, R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null}]})");
+  EXPECT_EQ(engine.last_messages[1]["content"], "");
+  accepted(path, R"({"messages":[{"role":"user","content":"a"},{"role":"assistant"}]})");
+  EXPECT_EQ(engine.last_messages[1]["content"], "");
   accepted(path, R"({"messages":[{"role":"user","content":[]}]})");
   accepted(path, R"({"messages":[{"role":"user","content":[{"type":"text","text":""}]}]})");
   accepted(path, R"({"messages":[{"role":"tool","content":"x"}]})");
@@ -185,6 +193,66 @@ TEST_F(Requests, ContextOverflowInTheWordsThatClientsKnow) {
   refused("/v1/completions", tokens(256) + "}", "prompt");
   EXPECT_EQ(accepted("/v1/completions", tokens(256) + ",\"max_tokens\":0,\"echo\":true}").max_tokens, 0);
   refused("/v1/completions", tokens(257) + ",\"max_tokens\":0,\"echo\":true}", "prompt");
+}
+
+// Where no text of this size can fit, nobody spends time on it.
+TEST_F(Requests, TextsBeyondTheContextAreNotTokenized) {
+  const std::string text(256 * 5 + 5, 'a');  // the longest token, <bos>, has five bytes
+  std::string message = refused("/v1/completions", R"({"prompt":["b",")" + text + "\"]}", "prompt[1]");
+  EXPECT_NE(message.find("maximum context length is 256 tokens. However, your prompt[1] has 1285 bytes"),
+            std::string::npos)
+      << message;
+  message = refused("/v1/chat/completions", R"({"messages":[{"role":"user","content":")" + text + "\"}]}", "messages");
+  EXPECT_NE(message.find("maximum context length is 256 tokens. However, your messages"), std::string::npos) << message;
+  message = refused("/v1/completions", "{\"prompt\":\"" + text.substr(6) + "\"}", "prompt");
+  EXPECT_EQ(message.find("bytes"), std::string::npos) << message << " (it could have fit)";
+  EXPECT_EQ(post("/tokenize", "{\"prompt\":\"" + text + "\"}")->json()["count"], 1286) << "counting has no such limit";
+}
+
+struct LateWork : Requests {
+  LateWork() { late.set_engine(&engine); }
+  std::shared_ptr<FakeExchange> post_late(const std::string& path, const std::string& body) {
+    const auto exchange = std::make_shared<FakeExchange>();
+    late.handle({.method = "POST", .path = path, .body = body}, exchange);
+    return exchange;
+  }
+  void work() {
+    for (const auto& task : std::exchange(tasks, {})) task();
+  }
+  std::vector<std::function<void()>> tasks;
+  Api late{{.model_names = {"m"}},
+           [](std::function<void()> task) { task(); },
+           [this](std::function<void()> task) { tasks.push_back(std::move(task)); }};
+};
+
+TEST_F(LateWork, NothingIsDoneForClientsThatAreGone) {
+  const auto gone = post_late("/v1/chat/completions", chat(""));
+  const auto counts = post_late("/tokenize", R"({"messages":[{"role":"user","content":"x"}]})");
+  gone->leave();
+  counts->leave();
+  work();
+  EXPECT_TRUE(engine.last_messages.is_null()) << "not even rendered";
+  EXPECT_TRUE(engine.requests.empty());
+  const auto stays = post_late("/v1/chat/completions", chat(""));
+  work();
+  EXPECT_EQ(engine.requests.size(), 1u);
+}
+
+TEST_F(LateWork, TheWaitForAWorkerIsPartOfTheLatencies) {
+  post_late("/v1/completions", completion(""));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  work();
+  engine.send(0, {.tokens = {'a'}, .text = "a", .queue_seconds = 0}, "stop");
+  const auto exchange = std::make_shared<FakeExchange>();
+  late.handle({.method = "GET", .path = "/metrics"}, exchange);
+  const std::string& text = exchange->response->body;
+  for (const std::string name :
+       {"vllm:request_queue_time_seconds", "vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"}) {
+    const std::string line = name + "_sum{model_name=\"m\"} ";
+    const size_t at = text.find(line);
+    ASSERT_NE(at, std::string::npos) << name;
+    EXPECT_GE(std::stod(text.substr(at + line.size())), 0.019) << name;
+  }
 }
 
 TEST_F(Requests, LogprobFieldsHaveLimits) {
@@ -228,6 +296,35 @@ TEST_F(Requests, BodiesThatAreNoRequest) {
   refused("/v1/completions", std::string(100000, '['), "");
 }
 
+TEST_F(Requests, LongConversations) {
+  engine.context = 1'000'000;
+  std::string messages;
+  for (int i = 0; i < 10'000; ++i)
+    messages += fmt::format(R"({}{{"role":"{}","content":"{}"}})", i ? "," : "", i % 2 ? "assistant" : "user", i);
+  accepted("/v1/chat/completions", "{\"messages\":[" + messages + "]}");
+  EXPECT_EQ(engine.last_messages.size(), 10'000u);
+  EXPECT_EQ(engine.last_messages[9'999]["content"], "9999");
+}
+
+TEST_F(Requests, SpecialTokensAsAskedFor) {
+  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":"ab","add_special_tokens":false})").prompt,
+            (std::vector<TokenId>{'a', 'b'}));
+  EXPECT_EQ(accepted("/v1/completions", R"({"prompt":"ab","add_special_tokens":true})").prompt,
+            (std::vector<TokenId>{kBosToken, 'a', 'b'}));
+  const auto count = [&] {
+    const auto& prompt = engine.requests.back().prompt;
+    return std::count(prompt.begin(), prompt.end(), kBosToken);
+  };
+  accepted("/v1/chat/completions", chat(R"(,"add_special_tokens":true)"));
+  EXPECT_EQ(count(), 1) << "the template's BOS stays the only one";
+  engine.bos = "";
+  accepted("/v1/chat/completions", chat(""));
+  EXPECT_EQ(count(), 0) << "a template without BOS gets none";
+  accepted("/v1/chat/completions", chat(R"(,"add_special_tokens":true)"));
+  EXPECT_EQ(count(), 1);
+  refused("/v1/completions", completion(R"(,"add_special_tokens":"yes")"), "add_special_tokens");
+}
+
 TEST_F(Requests, ToolsReachTheTemplate) {
   const std::string tools =
       R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}}}])";
@@ -257,6 +354,85 @@ TEST_F(Requests, OutputFormats) {
   refused(path, chat(R"(,"response_format":"json")"), "response_format");
   refused(path, chat(R"(,"response_format":{"type":"json_schema"})"), "response_format.json_schema");
   refused(path, chat(R"(,"response_format":{"type":"json_object"},"ignore_eos":true)"), "ignore_eos");
+  EXPECT_TRUE(accepted(path, chat(R"(,"structured_outputs":{"json_object":true})")).allow != nullptr);
+  EXPECT_TRUE(accepted(path, chat(R"(,"structured_outputs":{"json_object":false})")).allow == nullptr);
+  EXPECT_TRUE(accepted(path, chat(R"(,"structured_outputs":{"choice":["a"],"json_object":false})")).allow != nullptr);
+  for (const std::string field : {"structural_tag", "regex", "grammar", "whitespace_pattern"})
+    refused(path, chat(",\"structured_outputs\":{\"" + field + "\":\"x\"}"), "structured_outputs." + field);
+}
+
+TEST_F(Requests, OneOutputFormatInARequest) {
+  const std::string path = "/v1/chat/completions";
+  const std::string object = R"(,"response_format":{"type":"json_object"})";
+  refused(path, chat(object + R"(,"guided_choice":["a"])"), "guided_choice");
+  refused(path, chat(R"(,"guided_json":{},"guided_choice":["a"])"), "guided_choice");
+  refused(path, chat(R"(,"structured_outputs":{"json":{},"choice":["a"]})"), "structured_outputs.choice");
+  refused(path, chat(object + R"(,"structured_outputs":{"json":{}})"), "structured_outputs.json");
+  accepted(path, chat(R"(,"response_format":{"type":"text"},"guided_choice":["a"])"));
+  const std::string forced = R"(,"tool_choice":"required","tools":[{"type":"function","function":{"name":"f"}}])";
+  refused(path, chat(object + forced), "response_format");
+  refused(path, chat(R"(,"guided_choice":["a"])" + forced), "guided_choice");
+  accepted(path, chat(R"(,"response_format":{"type":"text"})" + forced));
+}
+
+// A chain of references is followed only so far, however it is asked for.
+TEST_F(Requests, SchemasWithoutEndAreRefused) {
+  for (const int length : {10'000, 100'000}) {
+    std::string defs;
+    for (int i = 0; i < length; ++i) defs += fmt::format("\"a{}\":{{\"$ref\":\"#/$defs/a{}\"}},", i, i + 1);
+    const std::string schema =
+        "{\"$ref\":\"#/$defs/a0\",\"$defs\":{" + defs + fmt::format("\"a{}\":{{}}", length) + "}}";
+    const std::string path = "/v1/chat/completions";
+    refused(path, chat(R"(,"response_format":{"type":"json_schema","json_schema":{"schema":)" + schema + "}}"),
+            "response_format");
+    refused(path, chat(",\"guided_json\":" + schema), "guided_json");
+    const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" + schema + "}}]";
+    refused(path, chat(tools + R"(,"tool_choice":"required")"), "tools");
+    refused(path, chat(tools + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"), "tools");
+  }
+}
+
+TEST_F(Requests, SchemasWithTooManyBeginningsAreRefused) {
+  Json schema;
+  for (int list = 0; list < 5; ++list) {
+    Json names = Json::array();
+    for (int i = 0; i < 2000; ++i) names.push_back(list * 10'000 + i);
+    schema["anyOf"].push_back({{"enum", std::move(names)}});
+  }
+  const std::string message =
+      refused("/v1/completions", completion(",\"guided_json\":" + schema.dump()), "guided_json");
+  EXPECT_NE(message.find("too complex"), std::string::npos) << message;
+}
+
+// References point into the schema of their own tool, whatever stands around it.
+TEST_F(Requests, RequiredToolsWithReferences) {
+  const std::string nested =
+      R"({"$defs":{"Place":{"type":"object","properties":{"city":{"enum":["Rome"]}},"required":["city"],)"
+      R"("additionalProperties":false}},"type":"object","properties":{"at":{"$ref":"#/$defs/Place"}},)"
+      R"("required":["at"],"additionalProperties":false})";
+  const std::string other =
+      R"({"$defs":{"Place":{"enum":[7]}},"type":"object","properties":{"at":{"$ref":"#/$defs/Place"}},)"
+      R"("required":["at"],"additionalProperties":false})";
+  const auto tool = [](const std::string& name, const std::string& parameters) {
+    return R"({"type":"function","function":{"name":")" + name + R"(","parameters":)" + parameters + "}}";
+  };
+  const GenerationRequest& request =
+      accepted("/v1/chat/completions",
+               chat(R"(,"tool_choice":"required","tools":[)" + tool("f", nested) + "," + tool("g", other) + "]"));
+  const auto is_answer = [&](const std::string& text) {
+    const auto filter = request.allow;
+    std::vector<bool> allowed(engine.tokenizer().vocab_size());
+    for (size_t i = 0; i <= text.size(); ++i) {
+      filter(bytes_of(text.substr(0, i)), allowed);
+      if (!allowed[i < text.size() ? static_cast<size_t>(static_cast<uint8_t>(text[i])) : size_t{kEndToken}])
+        return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(is_answer(R"({"name":"f","arguments":{"at":{"city":"Rome"}}})"));
+  EXPECT_TRUE(is_answer(R"({"name": "g", "arguments": {"at": 7}})"));
+  EXPECT_FALSE(is_answer(R"({"name":"f","arguments":{"at":7}})"));
+  EXPECT_FALSE(is_answer(R"({"name":"g","arguments":{"at":{"city":"Rome"}}})"));
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ class Server:
         """A raw socket that asked for a stream."""
         data = json.dumps({"stream": True, **body}).encode()
         raw = socket.create_connection(("127.0.0.1", self.port), timeout=120)
-        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
                     + str(len(data)).encode() + b"\r\n\r\n" + data)
         return raw
 
@@ -248,6 +248,13 @@ class Case(unittest.TestCase):
         self.assertEqual(self.both_ways([ABC], max_tokens=2, stop=["GHX"]), ("DEFG", "length"))
         self.assertEqual(self.both_ways("!", max_tokens=50, stop=[PEPPER.decode()]), ("", "stop"))
         self.assertEqual(self.both_ways([ABC], max_tokens=50, stop_token_ids=[HI]), ("DEFG", "stop"))
+
+    def test_what_stopped_an_answer(self):
+        for fields, reason in (({"stop": ["FG"]}, "FG"), ({"stop_token_ids": [HI]}, HI), ({}, None), ({"max_tokens": 1}, None)):
+            choice = self.complete([ABC], **{"max_tokens": 50, **fields})["choices"][0]
+            self.assertEqual(choice["stop_reason"], reason, fields)
+            events = self.server.stream("/v1/completions", prompt=[ABC], temperature=0, **{"max_tokens": 50, **fields})
+            self.assertEqual(events[-2]["choices"][0]["stop_reason"], reason, fields)
 
     def test_chat(self):
         messages = [{"role": "user", "content": "hi"}]
@@ -349,6 +356,82 @@ class Case(unittest.TestCase):
             self.assertEqual(status, 200, reply)
             if reply["choices"][0]["finish_reason"] == "stop":
                 self.assertEqual(set(json.loads(reply["choices"][0]["message"]["content"])), {"a", "b"})
+
+    def test_a_format_that_cannot_be_followed_hurts_nobody(self):
+        """Two kinds of list that hold one another: each bracket doubles the ways to read what was written."""
+        both = [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}, {"type": "null"}]
+        bomb = {"$defs": {"X": {"anyOf": both}, "A": {"type": "array", "items": {"$ref": "#/$defs/X"}},
+                          "B": {"type": "array", "items": {"$ref": "#/$defs/X"}, "maxItems": 9}}, "$ref": "#/$defs/X"}
+        mate = self.server.open_stream(prompt="a", max_tokens=200, temperature=0)
+        fields = {"guided_json": bomb, "logit_bias": {str(ord("[")): 100}, "max_tokens": 200}
+        status, reply = self.server.post("/v1/completions", prompt="a", temperature=0, **fields)
+        self.assertEqual(status, 400, reply)
+        self.assertIn("too complex for constrained decoding", reply["error"]["message"])
+        events = self.server.stream("/v1/completions", prompt="a", temperature=0, **fields)
+        self.assertIn("too complex for constrained decoding", events[-2]["error"]["message"])
+        data = b""
+        while b"[DONE]" not in data:
+            piece = mate.recv(65536)
+            self.assertTrue(piece)
+            data += piece
+        mate.close()
+        text = "".join(json.loads(event)["choices"][0]["text"] for event in re.findall(rb"data: (\{.*\})", data))
+        self.assertEqual(text, "".join(chr(97 + (1 + i) % 26) for i in range(200)))
+        self.assertEqual(self.server.metric("vllm:kv_cache_usage_perc"), 0)
+
+    def test_logprobs_are_the_models_own_and_the_same_streamed(self):
+        """Of the raw logits: beside logit_bias -100, top_k 1 and a constraint, and token for token the same in a stream."""
+        plain = self.complete([ABC], max_tokens=3, logprobs=3)["choices"][0]["logprobs"]
+        for fields in ({"logit_bias": {str(DEF): -100}}, {"top_k": 1, "temperature": 1.0, "seed": 3},
+                       {"guided_choice": ["GHI", "xyz"]}, {"logit_bias": {str(DEF): -100}, "top_k": 1, "seed": 1}):
+            fields = {"prompt": [ABC], "max_tokens": 3, "logprobs": 3, "temperature": 0, **fields}
+            status, reply = self.server.post("/v1/completions", **fields)
+            self.assertEqual(status, 200, reply)
+            whole = reply["choices"][0]["logprobs"]
+            self.assertEqual(whole["top_logprobs"][0].get("DEF"), plain["token_logprobs"][0], "whatever was chosen")
+            if "DEF" != whole["tokens"][0]:
+                self.assertLess(whole["token_logprobs"][0], plain["token_logprobs"][0])
+            streamed = {key: [] for key in whole}
+            for event in self.server.stream("/v1/completions", **fields)[:-1]:
+                for key, values in (event["choices"][0]["logprobs"] or {}).items():
+                    streamed[key] += values
+            self.assertEqual(streamed, whole, fields)
+
+    def test_refused_requests_do_not_touch_a_seeded_mate(self):
+        ask = {"prompt": "a", "temperature": 1.0, "seed": 11, "max_tokens": 200, "ignore_eos": True,
+               "logit_bias": {str(i): 22 for i in range(65, 91)}}
+        alone = self.server.post("/v1/completions", **ask)[1]["choices"][0]["text"]
+        bad = ['{"prompt":"a","temperature":NaN}', '{"prompt":"a","temperature":1e999}', '{"prompt":[99999]}',
+               '{"prompt":"a","logit_bias":{"5":1e30}}', '{"prompt":"a","top_p":-1}', '{"prompt":"a","seed":-1}']
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            for _ in range(3):
+                mates = [threads.submit(self.server.post, "/v1/completions", **ask) for _ in range(3)]
+                for body in bad * 3:
+                    self.assertEqual(self.server.request("POST", "/v1/completions", body)[0], 400)
+                self.assertEqual({mate.result()[1]["choices"][0]["text"] for mate in mates}, {alone})
+
+    def test_the_command_line_says_the_same(self):
+        """`octavo run` and the server give one prompt one answer."""
+        def run(*flags):
+            result = subprocess.run([OCTAVO, "run", str(self.folder / "script"), "--json", *flags], capture_output=True, text=True,
+                                    timeout=120)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return json.loads(result.stdout)
+
+        out = run("--prompt", "hi", "--max-tokens", "40")
+        reply = self.server.post("/v1/chat/completions", messages=[{"role": "user", "content": "hi"}], temperature=0,
+                                 max_tokens=40, return_token_ids=True)[1]
+        self.assertEqual((out["text"], out["finish_reason"]),
+                         (reply["choices"][0]["message"]["content"], reply["choices"][0]["finish_reason"]))
+        self.assertEqual(out["tokens"], reply["choices"][0]["token_ids"])
+        out = run("--prompt", "ab", "--raw", "--max-tokens", "30")
+        choice = self.complete("ab", max_tokens=30)["choices"][0]
+        self.assertEqual((out["text"], out["finish_reason"]), (choice["text"], choice["finish_reason"]))
+        self.assertGreater(len(out["text"]), 20)
+
+    def test_only_names_of_this_machine(self):
+        for host, expected in (("localhost", 200), ("127.0.0.1", 200), ("elsewhere.example", 403)):
+            self.assertEqual(self.server.get("/health", Host=host)[0], expected)
 
     def test_a_client_that_leaves_is_cancelled(self):
         aborted = 'vllm:request_success_total{model_name="script",finished_reason="abort"}'
@@ -613,6 +696,46 @@ class Life(unittest.TestCase):
         with self.assertRaises(OSError):
             socket.create_connection(("127.0.0.1", server.port), timeout=2)
 
+    def test_those_that_a_drain_cuts_off_are_told(self):
+        server = Server(self.folder / "script", "--memory-limit", "1GB", "--threads", "1", "--drain-timeout", "0")
+        streams = [server.open_stream(prompt="a", max_tokens=400, ignore_eos=True, n=64) for _ in range(8)]
+        for raw in streams:
+            self.assertTrue(raw.recv(50))
+        server.process.send_signal(signal.SIGTERM)
+        cut = 0
+        for raw in streams:
+            data = b""
+            while piece := raw.recv(1 << 16):
+                data += piece
+            self.assertIn(b"data: [DONE]", data[-100:])
+            cut += b'"The server is shutting down"' in data[-600:]
+        self.assertEqual(server.process.wait(60), 0, server.text())
+        self.assertGreater(cut, 0)
+
+    def test_the_flags_of_vllm(self):
+        template = self.folder / "other.jinja"
+        template.write_text("{% for m in messages %}<{{ m.content }}>{% endfor %}{{ '\\n' }}")
+        server = Server(self.folder / "script", "--memory-limit", "1GB", "--served-model-name", "one", "--served-model-name", "two",
+                        "--no-enable-prefix-caching", "--dtype", "bfloat16", "--chat-template", str(template),
+                        "--allowed-origins", '["https://a.example", "https://b.example"]', "--max-model-len", "4096")
+        self.addCleanup(server.stop)
+        self.assertIn("--dtype bfloat16 changes nothing", server.text())
+        self.assertIn("--max-model-len 4096 is more than the model's context of 512", server.text())
+        models = json.loads(server.get("/v1/models")[1])["data"]
+        self.assertEqual([model["id"] for model in models], ["one", "two"])
+        self.assertEqual({model["max_model_len"] for model in models}, {CONTEXT})
+        for name in ("one", "two"):
+            status, reply = server.post("/v1/chat/completions", model=name, messages=[{"role": "user", "content": "x"}],
+                                        temperature=0, return_token_ids=True)
+            self.assertEqual((status, reply["model"]), (200, name), reply)
+            self.assertEqual(bytes(reply["prompt_token_ids"]), b"<x>\n", "a template without BOS gets none")
+            self.assertEqual(reply["choices"][0]["message"]["content"], "0123456789")
+        for origin, expected in (("https://a.example", 200), ("https://b.example", 200), ("https://c.example", 403)):
+            self.assertEqual(server.get("/v1/models", Origin=origin)[0], expected)
+        for _ in range(2):
+            server.post("/v1/completions", prompt=[97] * 200, max_tokens=1)
+        self.assertEqual(server.metric("vllm:prefix_cache_hits_total"), 0)
+
     def test_a_second_signal_does_not_wait(self):
         server = Server(self.folder / "script", "--memory-limit", "1GB", "--threads", "1")
         streams = [server.open_stream(prompt="a", max_tokens=400, ignore_eos=True, n=64) for _ in range(8)]
@@ -641,7 +764,10 @@ class Life(unittest.TestCase):
         self.addCleanup(taken.close)
         for flags, word in ((["--port", str(taken.getsockname()[1])], "cannot listen"), (["--port", "70000"], "--port"),
                             (["--port", "0", "--memory-limit", "much"], "--memory-limit"),
-                            (["--port", "0", "--memory-limit", "1"], "memory")):
+                            (["--port", "0", "--memory-limit", "1"], "memory"), (["--port", "0", "--dtype", "float16"], "--dtype"),
+                            (["--port", "0", "--chat-template", "no.jinja"], "no.jinja"),
+                            (["--port", "0", "--allowed-origins", "[5]"], "--cors-origin"),
+                            (["--port", "0", "--drain-timeout", "-1"], "--drain-timeout")):
             result = subprocess.run([OCTAVO, "serve", str(self.folder / "script"), *flags], capture_output=True, text=True, timeout=120)
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn(word, result.stderr)

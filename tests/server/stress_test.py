@@ -220,7 +220,7 @@ class Clients:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=120)
         try:
             connection.connect()
-            head = (f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+            head = (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
                     f"Content-Length: {len(data)}\r\n\r\n")
             sent = dice.choice([len(data), len(data), len(data), dice.randrange(len(data))])
             connection.sock.sendall(head.encode() + data[:sent])
@@ -309,6 +309,33 @@ class Stress(unittest.TestCase):
         self.assertEqual(essence(answers[0][1]), essence(answers[1][1]))
         for path, body, expected in solo:  # and nothing is left of all that
             self.assertEqual(essence(json.loads(self.server.request("POST", path, body)[1])), expected)
+
+    def test_3_preempted_sequences_are_counted_once(self):
+        """Token counters and histograms are sums of the usages, however often sequences were put back and read again."""
+        names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count",
+                 "vllm:e2e_request_latency_seconds_count", "vllm:request_queue_time_seconds_count",
+                 "vllm:request_generation_tokens_sum", "vllm:num_preemptions_total")
+        before = [self.server.metric(name) for name in names]
+        usages, lock = [], threading.Lock()
+
+        def client(number):
+            reply = self.server.post(COMPLETION, prompt=[32 + number] * 60, max_tokens=90, n=4, seed=number,
+                                     temperature=1.0, ignore_eos=True)[1]
+            with lock:
+                usages.append(reply["usage"])
+
+        threads = [threading.Thread(target=client, args=(i, )) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.idle()
+        prompt, made, first, whole, queued, lengths, preempted = (self.server.metric(name) - b
+                                                                  for name, b in zip(names, before))
+        self.assertGreater(preempted, 0)
+        self.assertEqual(prompt, sum(usage["prompt_tokens"] for usage in usages))
+        self.assertEqual((made, lengths), (sum(usage["completion_tokens"] for usage in usages), ) * 2)
+        self.assertEqual((made, first, whole, queued), (12 * 4 * 90, 48, 48, 48))
 
     def test_2_a_full_queue_is_told(self):
         """More choices than the queue holds: 429 with Retry-After for some; who comes again is answered."""

@@ -1,17 +1,23 @@
 #include "server/constrain/byte_grammar.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
+#include <queue>
+
+#include "base/check.h"
 
 namespace octavo {
 
 ByteGrammar::Symbol ByteGrammar::add_rule() {
   rules_.emplace_back();
-  limited_.push_back(false);
-  return {Symbol::kRule, static_cast<uint32_t>(rules_.size() - 1)};
+  return {Symbol::kRule, false, static_cast<uint32_t>(rules_.size() - 1)};
 }
 
 void ByteGrammar::add_alternative(Symbol rule, const Sequence& sequence) {
-  rules_[rule.index].push_back(static_cast<uint32_t>(symbols_.size()));
+  OCTAVO_CHECK(sequence.empty() || !sequence.back().inner);
+  rules_[rule.index].push_back({static_cast<uint32_t>(symbols_.size())});
   append(symbols_, sequence);
   symbols_.push_back({});
 }
@@ -25,7 +31,7 @@ ByteGrammar::Symbol ByteGrammar::rule_of(const std::vector<Sequence>& alternativ
 ByteGrammar::Symbol ByteGrammar::any_of(const ByteSet& set) {
   const auto [found, added] = set_index_.emplace(set, static_cast<uint32_t>(sets_.size()));
   if (added) sets_.push_back(set);
-  return {Symbol::kBytes, found->second};
+  return {Symbol::kBytes, false, found->second};
 }
 
 ByteGrammar::Symbol ByteGrammar::any_of(std::string_view bytes) {
@@ -57,26 +63,43 @@ ByteGrammar::Symbol ByteGrammar::repeat(Symbol symbol, int64_t min, int64_t max)
   return rest;
 }
 
-void ByteGrammar::prune() {
-  std::vector<bool> productive(rules_.size(), false);
-  const auto completes = [&](uint32_t at) {
-    for (; symbols_[at].kind != Symbol::kEnd; ++at)
-      if (symbols_[at].kind == Symbol::kRule && !productive[symbols_[at].index]) return false;
-    return true;
+uint32_t ByteGrammar::prune() {
+  // Dijkstra over rules: an alternative is known when all rules in it are, and is no less high than any of them.
+  struct Use {
+    Alternative* alternative;
+    uint32_t owner, added;
   };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t rule = rules_.size(); rule-- > 0;) {
-      if (productive[rule] || std::none_of(rules_[rule].begin(), rules_[rule].end(), completes)) continue;
-      productive[rule] = changed = true;
+  constexpr uint32_t kUnknown = UINT32_MAX;
+  std::vector<std::vector<Use>> uses(rules_.size());
+  std::vector<uint32_t> heights(rules_.size(), kUnknown), missing(symbols_.size(), 0);
+  using Ready = std::pair<uint32_t, uint32_t>;  // height, rule
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
+  for (uint32_t rule = 0; rule < rules_.size(); ++rule)
+    for (Alternative& alternative : rules_[rule]) {
+      for (uint32_t at = alternative.position; symbols_[at].kind != Symbol::kEnd; ++at)
+        if (symbols_[at].kind == Symbol::kRule) {
+          uses[symbols_[at].index].push_back({&alternative, rule, symbols_[at].inner ? 1u : 0u});
+          ++missing[alternative.position];
+        }
+      if (missing[alternative.position] == 0) ready.emplace(0, rule);
+    }
+  while (!ready.empty()) {
+    const auto [height, rule] = ready.top();
+    ready.pop();
+    if (heights[rule] != kUnknown) continue;
+    heights[rule] = height;
+    for (const auto& [alternative, owner, added] : uses[rule]) {
+      alternative->height = std::max(alternative->height, height + added);
+      if (--missing[alternative->position] == 0) ready.emplace(alternative->height, owner);
     }
   }
-  for (std::vector<uint32_t>& alternatives : rules_)
-    std::erase_if(alternatives, [&](uint32_t at) { return !completes(at); });
+  for (std::vector<Alternative>& alternatives : rules_)
+    std::erase_if(alternatives, [&](const Alternative& a) { return missing[a.position] > 0; });
+  return heights[root_] == kUnknown ? 0 : heights[root_];
 }
 
 ByteAutomaton::ByteAutomaton(ByteGrammar grammar) : grammar_(std::move(grammar)) {
-  grammar_.prune();
+  max_depth_ = grammar_.prune() + kMaxDepth;
   reset();
 }
 
@@ -87,14 +110,29 @@ void ByteAutomaton::reset() {
   state_index_.clear();
   StateData first;
   seen_.clear();
-  for (const uint32_t position : grammar_.rules_[grammar_.root_]) close(position, 0, first);
+  work_.clear();
+  steps_left_ = INT64_MAX;
+  for (const ByteGrammar::Alternative& alternative : grammar_.rules_[grammar_.root_])
+    close(alternative.position, 0, first);
   intern(std::move(first));
+}
+
+void ByteAutomaton::spend(size_t steps) {
+  steps_left_ -= static_cast<int64_t>(steps);
+  if (steps_left_ < 0) throw GrammarTooComplex("it takes too long to find out which tokens may follow");
 }
 
 uint32_t ByteAutomaton::node(uint32_t position, uint32_t parent) {
   const uint64_t key = static_cast<uint64_t>(position) << 32 | parent;
   const auto [found, added] = node_index_.emplace(key, static_cast<uint32_t>(nodes_.size()));
-  if (added) nodes_.push_back({position, parent, nodes_[parent].depth + 1});
+  if (added) {
+    if (nodes_.size() >= kMaxNodes) {
+      node_index_.erase(found);
+      throw GrammarTooComplex(fmt::format("there are more than {} ways to read answers", kMaxNodes));
+    }
+    const bool inner = position > 0 && grammar_.symbols_[position - 1].inner;
+    nodes_.push_back({position, parent, nodes_[parent].depth + (inner ? 1 : 0)});
+  }
   return found->second;
 }
 
@@ -107,7 +145,10 @@ void ByteAutomaton::close(uint32_t position, uint32_t parent, StateData& out) {
     work_.pop_back();
     if (!seen_.emplace(static_cast<uint64_t>(at) << 32 | below, true).second) continue;
     const Symbol symbol = grammar_.symbols_[at];
+    spend(1);
     if (symbol.kind == Symbol::kBytes) {
+      if (out.nodes.size() >= kMaxStacks)
+        throw GrammarTooComplex(fmt::format("there are more than {} ways to read the answer so far", kMaxStacks));
       out.nodes.push_back(node(at, below));
     } else if (symbol.kind == Symbol::kEnd) {
       if (below == 0)
@@ -116,9 +157,9 @@ void ByteAutomaton::close(uint32_t position, uint32_t parent, StateData& out) {
         work_.emplace_back(nodes_[below].position, nodes_[below].parent);
     } else {
       uint32_t back = below;
-      if (grammar_.limited_[symbol.index] && nodes_[below].depth >= kMaxDepth) continue;
       if (grammar_.symbols_[at + 1].kind != Symbol::kEnd) back = node(at + 1, below);
-      for (const uint32_t alternative : grammar_.rules_[symbol.index]) work_.emplace_back(alternative, back);
+      for (const auto& [first, height] : grammar_.rules_[symbol.index])
+        if (nodes_[back].depth + height <= max_depth_) work_.emplace_back(first, back);
     }
   }
 }
@@ -133,6 +174,8 @@ ByteAutomaton::State ByteAutomaton::intern(StateData state) {
     const StateData& known = states_[static_cast<size_t>(at->second)];
     if (known.accepts == state.accepts && known.nodes == state.nodes) return at->second;
   }
+  if (states_.size() >= kMaxStates)
+    throw GrammarTooComplex(fmt::format("there are more than {} places in answers", kMaxStates));
   const auto id = static_cast<State>(states_.size());
   state.next.fill(kUnknown);
   states_.push_back(std::move(state));
@@ -146,6 +189,8 @@ ByteAutomaton::State ByteAutomaton::next(State state, uint8_t byte) {
   if (known != kUnknown) return known;
   StateData after;
   seen_.clear();
+  work_.clear();  // a throw may have left some
+  spend(states_[static_cast<size_t>(state)].nodes.size());
   for (const uint32_t id : states_[static_cast<size_t>(state)].nodes) {
     const Node at = nodes_[id];
     if (grammar_.sets_[grammar_.symbols_[at.position].index][byte]) close(at.position + 1, at.parent, after);

@@ -9,8 +9,14 @@
 namespace octavo {
 namespace {
 
-constexpr size_t kMaxStates = 4096, kMaxMasks = 512, kMaxKnown = 8;
+constexpr size_t kMaxStates = 4096, kMaxNodes = 200'000, kMaxMasks = 512, kMaxKnown = 8;
+constexpr int64_t kMaxSteps = 100'000'000;  // for one token: a fraction of a second
+constexpr size_t kMaxSchemaBytes = size_t{512} << 10;
 constexpr size_t kMaxChoices = 1000, kMaxChoiceBytes = 4096;
+
+ApiError too_many_bytes() {
+  return {.message = fmt::format("the JSON schema has more than {} bytes", kMaxSchemaBytes), .code = "invalid_schema"};
+}
 
 }  // namespace
 
@@ -27,11 +33,12 @@ Constraint::Filter Constraint::filter() const {
 }
 
 void Constraint::apply(Reader& reader, std::span<const TokenId> generated, std::vector<bool>& allowed) const {
-  if (automaton_.num_states() > kMaxStates) {
+  if (automaton_.num_states() > kMaxStates || automaton_.num_nodes() > kMaxNodes) {
     automaton_.reset();
     masks_.clear();
     ++epoch_;
   }
+  automaton_.allow_steps(kMaxSteps);
   if (reader.epoch != epoch_ || reader.consumed > generated.size()) reader = {.epoch = epoch_};
   for (; reader.consumed < generated.size(); ++reader.consumed)
     for (const char byte : tokenizer_.token_bytes(generated[reader.consumed]))
@@ -69,11 +76,16 @@ ApiResult<std::shared_ptr<const Constraint>> ConstraintCompiler::add(std::string
     for (size_t i = 0; i < trie_->vocab_size(); ++i)
       if (engine_.is_end(static_cast<TokenId>(i))) ends_.push_back(static_cast<TokenId>(i));
   }
-  auto constraint = std::make_shared<Constraint>(std::move(grammar), trie_, ends_, engine_.tokenizer());
+  std::shared_ptr<const Constraint> constraint;
+  try {
+    constraint = std::make_shared<Constraint>(std::move(grammar), trie_, ends_, engine_.tokenizer());
+  } catch (const GrammarTooComplex& error) {  // before the first byte
+    return refuse({.message = error.what(), .code = "invalid_schema"});
+  }
   if (constraint->is_empty()) return refuse({.message = "no JSON value follows this schema", .code = "invalid_schema"});
   known_.emplace_front(std::move(key), constraint);
   if (known_.size() > kMaxKnown) known_.pop_back();
-  return std::shared_ptr<const Constraint>(std::move(constraint));
+  return constraint;
 }
 
 ApiResult<std::shared_ptr<const Constraint>> ConstraintCompiler::json_object() {
@@ -89,8 +101,18 @@ ApiResult<std::shared_ptr<const Constraint>> ConstraintCompiler::json_schema(con
     return json_schema(*parsed);
   }
   std::string key = "schema " + to_text(schema);
+  if (key.size() > kMaxSchemaBytes) return refuse(too_many_bytes());
   if (auto constraint = known(key)) return constraint;
   OCTAVO_API_ASSIGN(ByteGrammar grammar, grammar_of_schema(schema));
+  return add(std::move(key), std::move(grammar));
+}
+
+ApiResult<std::shared_ptr<const Constraint>> ConstraintCompiler::calls(const std::vector<std::string>& names,
+                                                                       const Json& schemas) {
+  std::string key = "calls " + to_text(Json(names)) + to_text(schemas);
+  if (key.size() > kMaxSchemaBytes) return refuse(too_many_bytes());
+  if (auto constraint = known(key)) return constraint;
+  OCTAVO_API_ASSIGN(ByteGrammar grammar, grammar_of_calls(names, schemas));
   return add(std::move(key), std::move(grammar));
 }
 

@@ -54,7 +54,9 @@ class ConstraintCompiler {
   explicit ConstraintCompiler(const TextEngine& engine) : engine_(engine) {}
   ApiResult<std::shared_ptr<const Constraint>> json_object();
   ApiResult<std::shared_ptr<const Constraint>> json_schema(const Json& schema);  // an object, or its text
-  ApiResult<std::shared_ptr<const Constraint>> choice(const Json& choices);      // a list of texts
+  // As in grammar_of_calls().
+  ApiResult<std::shared_ptr<const Constraint>> calls(const std::vector<std::string>& names, const Json& schemas);
+  ApiResult<std::shared_ptr<const Constraint>> choice(const Json& choices);  // a list of texts
 
  private:
   std::shared_ptr<const Constraint> known(const std::string& key) const;

@@ -52,17 +52,15 @@ JsonGrammar::JsonGrammar() {
 
   value = g.add_rule();
   const Symbol comma = g.any_of(","), colon = g.any_of(":");
-  const Symbol member = g.rule_of({{string, space, colon, space, value, space}});
+  const Symbol member = g.rule_of({{string, space, colon, space, g.inner(value), space}});
   const Symbol members = g.add_rule();
   g.add_alternative(members, g.literal("}"));
   g.add_alternative(members, {comma, space, member, members});
   object = g.rule_of({{g.any_of("{"), space, g.rule_of({g.literal("}"), {member, members}})}});
   const Symbol elements = g.add_rule();
   g.add_alternative(elements, g.literal("]"));
-  g.add_alternative(elements, {comma, space, value, space, elements});
-  array = g.rule_of({{g.any_of("["), space, g.rule_of({g.literal("]"), {value, space, elements}})}});
-  g.limit_depth(object);
-  g.limit_depth(array);
+  g.add_alternative(elements, {comma, space, g.inner(value), space, elements});
+  array = g.rule_of({{g.any_of("["), space, g.rule_of({g.literal("]"), {g.inner(value), space, elements}})}});
   for (const Symbol kind : {object, array, string, number, boolean, null}) g.add_alternative(value, {kind});
 }
 

@@ -20,6 +20,7 @@ using Sequence = ByteGrammar::Sequence;
 constexpr size_t kMaxSize = 200'000;   // symbols and rules of a grammar
 constexpr int64_t kMaxCount = 10'000;  // minLength, maxItems, ...
 constexpr size_t kMaxEnum = 2'000;
+constexpr int kMaxDepth = 256;  // schemas within schemas, along references too
 
 constexpr std::array kAnnotations = {"title",     "description", "default",     "examples",   "example",
                                      "$schema",   "$id",         "$comment",    "deprecated", "readOnly",
@@ -36,15 +37,39 @@ bool contains(const List& list, std::string_view word) {
 
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const Json& root) : root_(root) {}
-
-  ApiResult<ByteGrammar> compile() {
-    OCTAVO_API_ASSIGN(const Symbol root, symbol_of(root_));
-    json_.grammar.set_root(json_.grammar.rule_of({{root}}));
-    return std::move(json_.grammar);
+  // The values that follow `root`, into which its references point.
+  ApiResult<Symbol> symbol_of_root(const Json& root) {
+    root_ = &root;
+    references_.clear();
+    return symbol_of(root);
+  }
+  ApiResult<ByteGrammar> compile(const Json& root) {
+    OCTAVO_API_ASSIGN(const Symbol symbol, symbol_of_root(root));
+    return with_root({{symbol}});
+  }
+  // {"name": one of `names`, "arguments": what follows its schema}.
+  ApiResult<ByteGrammar> compile_calls(const std::vector<std::string>& names, const Json& schemas) {
+    std::vector<Sequence> calls;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i].size() > kMaxSize) return too_large();
+      OCTAVO_API_ASSIGN(const Symbol arguments, symbol_of_root(schemas[i]));
+      ByteGrammar& g = json_.grammar;
+      const Symbol name = g.rule_of({g.literal(json_string(names[i]))});
+      Sequence call = {g.any_of("{"), json_.space};
+      ByteGrammar::append(call, member("name", name));
+      ByteGrammar::append(call, {g.any_of(","), json_.space});
+      ByteGrammar::append(call, member("arguments", arguments));
+      call.push_back(g.any_of("}"));
+      calls.push_back(std::move(call));
+    }
+    return with_root(calls);
   }
 
  private:
+  ByteGrammar with_root(const std::vector<Sequence>& alternatives) {
+    json_.grammar.set_root(json_.grammar.rule_of(alternatives));
+    return std::move(json_.grammar);
+  }
   static tl::unexpected<ApiError> malformed(std::string message) {
     return refuse({.message = "the JSON schema is malformed: " + std::move(message), .code = "invalid_schema"});
   }
@@ -53,7 +78,12 @@ class SchemaCompiler {
                    .code = "unsupported_schema"});
   }
 
+  static tl::unexpected<ApiError> too_large() {
+    return refuse({.message = "the JSON schema is too large for constrained decoding", .code = "invalid_schema"});
+  }
+
   ApiResult<Symbol> symbol_of(const Json& schema);
+  ApiResult<Symbol> symbol_by_keyword(const Json& schema);
   ApiResult<Symbol> any_of(const Json& list);
   ApiResult<Symbol> enumeration(const Json& values);
   ApiResult<Symbol> reference(const Json& pointer);
@@ -61,18 +91,28 @@ class SchemaCompiler {
   ApiResult<Symbol> string_of(const Json& schema);
   ApiResult<Symbol> array_of(const Json& schema);
   ApiResult<Symbol> object_of(const Json& schema);
-  ApiResult<Sequence> member(const std::string& name, const Json& schema);
+  Sequence member(const std::string& name, Symbol value);
   // {minimum, maximum} of a pair of keywords; a maximum of -1 is none.
   ApiResult<std::pair<int64_t, int64_t>> bounds(const Json& schema, const char* low, const char* high);
 
-  const Json& root_;
+  const Json* root_ = nullptr;
   JsonGrammar json_;
+  int depth_ = 0;
   std::map<std::string, Symbol> references_;
 };
 
 ApiResult<Symbol> SchemaCompiler::symbol_of(const Json& schema) {
-  if (json_.grammar.size() > kMaxSize)
-    return refuse({.message = "the JSON schema is too large for constrained decoding", .code = "invalid_schema"});
+  if (json_.grammar.size() > kMaxSize) return too_large();
+  if (depth_ >= kMaxDepth)
+    return refuse({.message = fmt::format("the JSON schema nests more than {} schemas, references included", kMaxDepth),
+                   .code = "invalid_schema"});
+  ++depth_;
+  ApiResult<Symbol> symbol = symbol_by_keyword(schema);
+  --depth_;
+  return symbol;
+}
+
+ApiResult<Symbol> SchemaCompiler::symbol_by_keyword(const Json& schema) {
   if (schema.is_boolean() && schema.get<bool>()) return json_.value;
   if (!schema.is_object()) return malformed("a schema must be an object");
   std::string combined;
@@ -97,6 +137,7 @@ ApiResult<Symbol> SchemaCompiler::symbol_of(const Json& schema) {
   if (schema.contains("type") && schema["type"].is_array()) {
     std::vector<Sequence> alternatives;
     for (const Json& type : schema["type"]) {
+      if (json_.grammar.size() > kMaxSize) return too_large();
       OCTAVO_API_ASSIGN(const Symbol symbol, of_type(schema, type));
       alternatives.push_back({symbol});
     }
@@ -136,7 +177,13 @@ ApiResult<Symbol> SchemaCompiler::enumeration(const Json& values) {
   if (!values.is_array() || values.empty()) return malformed("enum must be a list of values");
   if (values.size() > kMaxEnum) return malformed(fmt::format("enum may hold at most {} values", kMaxEnum));
   std::vector<Sequence> alternatives;
-  for (const Json& value : values) alternatives.push_back(json_.grammar.literal(to_text(value)));
+  size_t bytes = 0;
+  for (const Json& value : values) {
+    const std::string text = to_text(value);
+    bytes += text.size();
+    if (bytes > kMaxSize) return too_large();
+    alternatives.push_back(json_.grammar.literal(text));
+  }
   return json_.grammar.rule_of(alternatives);
 }
 
@@ -147,7 +194,7 @@ ApiResult<Symbol> SchemaCompiler::reference(const Json& pointer) {
   if (const auto known = references_.find(path); known != references_.end()) return known->second;
   const Json* target = nullptr;
   try {
-    target = &root_.at(Json::json_pointer(path));
+    target = &root_->at(Json::json_pointer(path));
   } catch (const Json::exception&) {
     return malformed(fmt::format("$ref points to nothing: #{}", path));
   }
@@ -193,6 +240,7 @@ ApiResult<Symbol> SchemaCompiler::array_of(const Json& schema) {
   if (schema.contains("items")) {
     OCTAVO_API_ASSIGN(item, symbol_of(schema["items"]));
   }
+  item = g.inner(item);
   const Symbol open = g.any_of("["), close = g.any_of("]"), comma = g.any_of(",");
   // rest(i): what may follow i items. From the back; without a most, the last one repeats itself.
   const int64_t last = most >= 0 ? most : std::max<int64_t>(least, 1);
@@ -211,33 +259,41 @@ ApiResult<Symbol> SchemaCompiler::array_of(const Json& schema) {
   return g.rule_of({{open, json_.space, rest}});
 }
 
-ApiResult<Sequence> SchemaCompiler::member(const std::string& name, const Json& schema) {
-  Sequence sequence = json_.grammar.literal(json_string(name));
-  OCTAVO_API_ASSIGN(const Symbol value, symbol_of(schema));
-  ByteGrammar::append(sequence, {json_.space, json_.grammar.any_of(":"), json_.space, value, json_.space});
+Sequence SchemaCompiler::member(const std::string& name, Symbol value) {
+  ByteGrammar& g = json_.grammar;
+  Sequence sequence = g.literal(json_string(name));
+  ByteGrammar::append(sequence, {json_.space, g.any_of(":"), json_.space, g.inner(value), json_.space});
   return sequence;
 }
 
 ApiResult<Symbol> SchemaCompiler::object_of(const Json& schema) {
   ByteGrammar& g = json_.grammar;
-  const Json properties = schema.value("properties", Json::object());
-  const Json required = schema.value("required", Json::array());
+  // By reference: what is copied here would be copied again at every level below.
+  static const Json kNoProperties = Json::object(), kNoNames = Json::array();
+  const auto given = [&](const char* keyword, const Json& fallback) -> const Json& {
+    const auto found = schema.find(keyword);
+    return found == schema.end() ? fallback : *found;
+  };
+  const Json& properties = given("properties", kNoProperties);
+  const Json& required = given("required", kNoNames);
   if (!properties.is_object()) return malformed("properties must be an object");
   if (!required.is_array()) return malformed("required must be a list");
-  std::set<std::string> needed;
+  std::set<std::string_view> known, needed;
+  for (const auto& [name, unused] : properties.items()) known.insert(name);
   for (const Json& name : required) {
     if (!name.is_string()) return malformed("required must hold names");
-    if (!properties.contains(name.get<std::string>())) return unsupported("required for names without properties");
-    needed.insert(name.get<std::string>());
+    const std::string_view text = name.get_ref<const std::string&>();
+    if (!known.contains(text)) return unsupported("required for names without properties");
+    needed.insert(text);
   }
-  const bool open_by_default = properties.empty();
-  const Json extra = schema.value("additionalProperties", Json(open_by_default));
+  const Json open_by_default = properties.empty();
+  const Json& extra = given("additionalProperties", open_by_default);
   // after[k]: what may follow when k members (0, or 1 for any) were written. From the last property to the first.
   const Symbol close = g.any_of("}"), comma = g.any_of(","), colon = g.any_of(":");
   std::array<Symbol, 2> after = {g.rule_of({{close}}), g.rule_of({{close}})};
   if (extra != Json(false)) {
     OCTAVO_API_ASSIGN(const Symbol value, symbol_of(extra));
-    const Symbol one = g.rule_of({{json_.string, json_.space, colon, json_.space, value, json_.space}});
+    const Symbol one = g.rule_of({{json_.string, json_.space, colon, json_.space, g.inner(value), json_.space}});
     g.add_alternative(after[0], {one, after[1]});
     g.add_alternative(after[1], {comma, json_.space, one, after[1]});
   }
@@ -245,7 +301,9 @@ ApiResult<Symbol> SchemaCompiler::object_of(const Json& schema) {
   for (const auto& [name, sub] : properties.items()) names.emplace_back(name, &sub);
   for (size_t i = names.size(); i-- > 0;) {
     const auto& [name, sub] = names[i];
-    OCTAVO_API_ASSIGN(Sequence plain, member(name, *sub));
+    if (name.size() > kMaxSize) return too_large();
+    OCTAVO_API_ASSIGN(const Symbol value, symbol_of(*sub));
+    Sequence plain = member(name, value);
     Sequence with_comma = {comma, json_.space};
     ByteGrammar::append(with_comma, plain);
     plain.push_back(after[1]);
@@ -261,7 +319,11 @@ ApiResult<Symbol> SchemaCompiler::object_of(const Json& schema) {
 }  // namespace
 
 ApiResult<ByteGrammar> grammar_of_schema(const Json& schema) {
-  return SchemaCompiler(schema).compile();
+  return SchemaCompiler().compile(schema);
+}
+
+ApiResult<ByteGrammar> grammar_of_calls(const std::vector<std::string>& names, const Json& schemas) {
+  return SchemaCompiler().compile_calls(names, schemas);
 }
 
 ByteGrammar grammar_of_json_object() {

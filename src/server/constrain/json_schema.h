@@ -18,6 +18,9 @@ namespace octavo {
 
 // Error 400: a keyword that is not supported (named), a malformed schema, one that is too large.
 ApiResult<ByteGrammar> grammar_of_schema(const Json& schema);
+// A call of one of these functions, {"name": ..., "arguments": ...}; schemas[i]: of the arguments of names[i], with its
+// own root for references. Errors as above.
+ApiResult<ByteGrammar> grammar_of_calls(const std::vector<std::string>& names, const Json& schemas);
 // Any JSON object.
 ByteGrammar grammar_of_json_object();
 // One of these texts, as they are.

@@ -111,6 +111,9 @@ class HttpConnection final : public Connection {
         body_error == beast::error::timeout || body_error == http::error::end_of_stream)
       co_return Refusal{0, ""};
     if (body_error) co_return refusal_of(body_error);
+    // Until here a chunked body held the room of the largest one.
+    context_.bodies_bytes -= std::exchange(body_bytes_, parser.get().body().size());
+    context_.bodies_bytes += body_bytes_;
     co_return std::nullopt;
   }
 
@@ -128,8 +131,9 @@ class HttpConnection final : public Connection {
                         .authorization = text(message[http::field::authorization]),
                         .origin = text(message[http::field::origin]),
                         .host = text(message[http::field::host]),
+                        .requested_headers = text(message[http::field::access_control_request_headers]),
                         .body = std::move(message.body())};
-    auto exchange = std::make_shared<SocketExchange>(stream_.get_executor(), context_.options.max_unsent_bytes);
+    auto exchange = std::make_shared<SocketExchange>(stream_.get_executor(), context_.options);
     watch(exchange);
     try {
       context_.handler(std::move(request), exchange);

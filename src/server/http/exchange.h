@@ -16,6 +16,7 @@ struct HttpRequest {
   std::string method;  // "GET"
   std::string path;    // without the query
   std::string authorization, origin, host;
+  std::string requested_headers;  // Access-Control-Request-Headers
   std::string body;
 };
 
@@ -39,7 +40,7 @@ class Exchange {
   // Called once when the client is gone, or reads so slowly that too much would have to be kept for it. Not called
   // after respond() or finish().
   virtual void on_gone(std::function<void()> callback) = 0;
-  virtual bool gone() const = 0;
+  virtual bool gone() const = 0;  // any thread
 };
 
 using HttpHandler = std::function<void(HttpRequest, std::shared_ptr<Exchange>)>;

@@ -20,12 +20,14 @@ struct HttpServer::State {
   asio::signal_set signals{context.io};
   asio::steady_timer deadline{context.io};
   std::list<asio::steady_timer> tickers;
-  std::vector<std::function<void()>> drain_callbacks;
+  std::vector<std::function<void()>> drain_callbacks, deadline_callbacks;
   std::string address;  // of the acceptor, which may close while others ask
+  bool local = false;
 
   asio::awaitable<void> accept();
   void wait_for_signal();
   void begin_drain();
+  void end_drain();
   void stop_when_idle();
   void tick(asio::steady_timer& timer, std::chrono::milliseconds period, std::function<void()> task);
 };
@@ -68,9 +70,17 @@ void HttpServer::State::begin_drain() {
   for (Connection* connection : context.connections) connection->close_if_idle();
   deadline.expires_after(context.options.drain_timeout);
   deadline.async_wait([this](boost::system::error_code error) {
-    if (!error) context.io.stop();
+    if (!error) end_drain();
   });
   stop_when_idle();
+}
+
+void HttpServer::State::end_drain() {
+  for (const auto& callback : deadline_callbacks) callback();
+  deadline.expires_after(context.options.flush_timeout);
+  deadline.async_wait([this](boost::system::error_code error) {
+    if (!error) context.io.stop();
+  });
 }
 
 void HttpServer::State::stop_when_idle() {
@@ -114,6 +124,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& option
   if (!error) state.acceptor.listen(1024, error);
   if (error) return failed(error);
   const tcp::endpoint bound = state.acceptor.local_endpoint(error);
+  state.local = bound.address().is_loopback();
   const std::string host = bound.address().to_string();
   state.address = fmt::format("http://{}:{}", bound.address().is_v6() ? "[" + host + "]" : host, bound.port());
   state.signals.add(SIGINT, error);
@@ -123,6 +134,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& option
 
 std::string HttpServer::address() const {
   return state_->address;
+}
+
+bool HttpServer::is_local() const {
+  return state_->local;
 }
 
 void HttpServer::run() {
@@ -147,6 +162,10 @@ void HttpServer::drain() {
 
 void HttpServer::on_drain(std::function<void()> callback) {
   state_->drain_callbacks.push_back(std::move(callback));
+}
+
+void HttpServer::on_deadline(std::function<void()> callback) {
+  state_->deadline_callbacks.push_back(std::move(callback));
 }
 
 void HttpServer::every(std::chrono::milliseconds period, std::function<void()> task) {

@@ -18,7 +18,7 @@ struct HttpOptions {
   size_t max_header_bytes = size_t{32} << 10;
   size_t max_body_bytes = size_t{16} << 20;
   size_t max_bodies_bytes = size_t{512} << 20;  // of all requests being read or answered; more: 503
-  size_t max_unsent_bytes = size_t{4} << 20;    // of one stream; more: the client counts as gone
+  size_t max_unsent_bytes = size_t{4} << 20;    // of one stream; more for write_timeout: the client counts as gone
   size_t max_connections = 4096;                // more: 503
   std::chrono::milliseconds header_timeout{10'000};
   std::chrono::milliseconds body_timeout{60'000};
@@ -26,6 +26,7 @@ struct HttpOptions {
   std::chrono::milliseconds write_timeout{30'000};
   std::chrono::milliseconds ping_interval{15'000};  // a comment in a stream that is silent
   std::chrono::milliseconds drain_timeout{60'000};
+  std::chrono::milliseconds flush_timeout{5'000};  // after drain_timeout: for the last words to those that are cut off
 };
 
 class HttpServer {
@@ -35,6 +36,7 @@ class HttpServer {
   ~HttpServer();
 
   std::string address() const;  // "http://127.0.0.1:8000"
+  bool is_local() const;        // only this machine can reach it
   // Serves until stopped: SIGINT and SIGTERM drain, a second one ends at once.
   void run();
   // Runs `task` on the network thread. Any thread; in the order of the calls.
@@ -43,6 +45,8 @@ class HttpServer {
   // network thread when this begins, for whatever reason.
   void drain();
   void on_drain(std::function<void()> callback);
+  // Called on the network thread when requests are still at work drain_timeout later: time to end them.
+  void on_deadline(std::function<void()> callback);
   // Calls `task` every `period` on the network thread, while run() runs.
   void every(std::chrono::milliseconds period, std::function<void()> task);
   size_t num_connections() const;  // network thread

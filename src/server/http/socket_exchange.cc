@@ -19,9 +19,19 @@ void SocketExchange::start_stream(HttpHeaders headers) {
 
 void SocketExchange::send(std::string_view text) {
   if (gone_ || !streaming_ || finished_) return;
-  if (text_.size() + text.size() > max_unsent_) return lose();
+  // A few large events at once are no sign of a slow reader; being behind for long is.
   text_ += text;
+  if (text_.size() > max_unsent_) {
+    const Clock::time_point now = Clock::now();
+    if (!behind_since_) behind_since_ = now;
+    if (now - *behind_since_ > most_behind_) return lose();
+  }
   wake_.cancel();
+}
+
+std::string SocketExchange::take_text() {
+  behind_since_.reset();
+  return std::exchange(text_, {});
 }
 
 void SocketExchange::finish() {

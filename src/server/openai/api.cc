@@ -36,6 +36,17 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
+// "localhost:8000" -> "localhost"
+std::string_view host_name(std::string_view host) {
+  const size_t bracket = host.find(']');
+  return host.substr(0, host.find(':', bracket == std::string_view::npos ? 0 : bracket));
+}
+
+// 127.x.y.z, and no name that only begins like it.
+bool is_loopback_v4(std::string_view name) {
+  return name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
 }  // namespace
 
 ApiError unexpected_error(const std::exception& exception) {
@@ -85,6 +96,19 @@ bool Api::origin_allowed(const HttpRequest& request) const {
                      [&](const std::string& origin) { return origin == "*" || origin == request.origin; });
 }
 
+// A page of another site can have its own name resolve to this machine, and is then of the same origin as the server:
+// what it cannot change is the name in Host.
+bool Api::host_allowed(const HttpRequest& request) const {
+  if (!options_.local_only || request.host.empty()) return true;
+  const std::string_view name = host_name(request.host);
+  if (name == "localhost" || name.ends_with(".localhost") || name == "[::1]" || is_loopback_v4(name)) return true;
+  return std::any_of(options_.cors_origins.begin(), options_.cors_origins.end(), [&](const std::string& origin) {
+    const size_t scheme = origin.find("://");
+    return origin == "*" ||
+           (scheme != std::string::npos && host_name(std::string_view(origin).substr(scheme + 3)) == name);
+  });
+}
+
 HttpHeaders Api::headers_for(const HttpRequest& request) const {
   if (request.origin.empty() || options_.cors_origins.empty() || !origin_allowed(request)) return {};
   return {{"Access-Control-Allow-Origin", request.origin}, {"Vary", "Origin"}};
@@ -104,6 +128,14 @@ void Api::refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& erro
 
 void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
   HttpHeaders headers = headers_for(request);
+  if (!host_allowed(request))
+    return refuse(exchange,
+                  {.status = 403,
+                   .message = fmt::format("This server without a key answers to localhost, not to {}; see --api-key, "
+                                          "and --cors-origin for names of a proxy",
+                                          request.host.substr(0, 200)),
+                   .code = "host_not_allowed"},
+                  {});
   // Pages of other sites may not use a server that was not told of them, whatever they can make a browser send.
   if (!origin_allowed(request))
     return refuse(exchange,
@@ -114,7 +146,10 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
                   {});
   if (request.method == "OPTIONS") {
     headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+    headers.emplace_back("Access-Control-Allow-Headers",
+                         request.requested_headers.empty() || headers_for(request).empty()
+                             ? "Authorization, Content-Type"
+                             : request.requested_headers);
     headers.emplace_back("Access-Control-Max-Age", "600");
     return exchange->respond({.status = 204, .content_type = "", .headers = std::move(headers)});
   }
@@ -180,8 +215,8 @@ void Api::get_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange
   exchange->respond({.content_type = "text/html; charset=utf-8", .body = options_.page, .headers = std::move(headers)});
 }
 
-Json Api::model_json() const {
-  return {{"id", options_.model_names.front()},
+Json Api::model_json(const std::string& name) const {
+  return {{"id", name},
           {"object", "model"},
           {"created", started_},
           {"owned_by", "octavo"},
@@ -189,7 +224,8 @@ Json Api::model_json() const {
 }
 
 void Api::get_models(const HttpRequest&, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
-  const Json json = {{"object", "list"}, {"data", Json::array({model_json()})}};
+  Json json = {{"object", "list"}, {"data", Json::array()}};
+  for (size_t i = 0; i < options_.names_told; ++i) json["data"].push_back(model_json(options_.model_names[i]));
   exchange->respond({.body = to_text(json), .headers = std::move(headers)});
 }
 
@@ -198,7 +234,10 @@ void Api::get_model(const HttpRequest& request, const std::shared_ptr<Exchange>&
       percent_decoded(std::string_view(request.path).substr(std::string_view("/v1/models/").size()));
   const ApiResult<std::string> known = checked_model({{"model", replace_invalid_utf8(name)}}, options_.model_names);
   if (!known) return refuse(exchange, known.error(), std::move(headers));
-  exchange->respond({.body = to_text(model_json()), .headers = std::move(headers)});
+  const auto end = options_.model_names.begin() + static_cast<ptrdiff_t>(options_.names_told);
+  const bool told = std::find(options_.model_names.begin(), end, *known) != end;
+  exchange->respond(
+      {.body = to_text(model_json(told ? *known : options_.model_names.front())), .headers = std::move(headers)});
 }
 
 void Api::post_chat(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
@@ -211,7 +250,10 @@ void Api::post_completion(const HttpRequest& request, const std::shared_ptr<Exch
 
 void Api::generate(Parse parse, const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
                    HttpHeaders headers) {
-  worker_([this, parse, text = request.body, exchange, headers = std::move(headers)]() mutable {
+  const Clock::time_point arrived = Clock::now();
+  worker_([this, arrived, parse, text = request.body, exchange, headers = std::move(headers)]() mutable {
+    if (exchange->gone()) return;
+    const Clock::time_point begun = Clock::now();
     ApiResult<Job> job;
     try {
       const auto parsed = [&]() -> ApiResult<Job> {
@@ -222,17 +264,35 @@ void Api::generate(Parse parse, const HttpRequest& request, const std::shared_pt
     } catch (const std::exception& exception) {
       job = octavo::refuse(unexpected_error(exception));
     }
+    if (job) {
+      job->arrived = arrived;
+      job->wait_seconds = std::chrono::duration<double>(begun - arrived).count();
+    }
     // std::function wants copies: the job travels by pointer.
     auto shared = std::make_shared<ApiResult<Job>>(std::move(job));
     network_([this, shared, exchange, headers = std::move(headers)]() mutable {
       if (exchange->gone()) return;
       if (!*shared) return refuse(exchange, shared->error(), std::move(headers));
-      const auto reply = std::make_shared<Reply>(std::move(**shared), exchange, std::move(headers), *engine_, metrics_);
-      reply->start([this](std::shared_ptr<Reply> to, size_t choice, const TokenEvent& event) {
-        deliver(std::move(to), choice, event);
-      });
+      start(std::move(**shared), exchange, std::move(headers));
     });
   });
+}
+
+void Api::start(Job job, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers) {
+  if (abandoned_) return refuse(exchange, shutting_down(), std::move(headers));
+  const auto reply = std::make_shared<Reply>(std::move(job), exchange, std::move(headers), *engine_, metrics_);
+  if (replies_.size() == replies_.capacity())
+    std::erase_if(replies_, [](const auto& known) { return known.expired(); });
+  replies_.push_back(reply);
+  reply->start([this](std::shared_ptr<Reply> to, size_t choice, const TokenEvent& event) {
+    deliver(std::move(to), choice, event);
+  });
+}
+
+void Api::abandon_all() {
+  abandoned_ = true;
+  for (const auto& known : replies_)
+    if (const auto reply = known.lock()) reply->abandon(shutting_down());
 }
 
 void Api::deliver(std::shared_ptr<Reply> reply, size_t choice, const TokenEvent& event) {

@@ -17,9 +17,11 @@
 namespace octavo {
 
 struct ApiOptions {
-  std::vector<std::string> model_names;   // at least one; the first is the one told
+  std::vector<std::string> model_names;   // at least one
+  size_t names_told = 1;                  // of these, by /v1/models; the others are understood
   std::string api_key;                    // empty: none
   std::vector<std::string> cors_origins;  // "*": any
+  bool local_only = false;                // refuse requests that a browser sent to another name than this machine's
   std::string version;
   std::string page;  // of "/"
 };
@@ -42,6 +44,8 @@ class Api {
   void set_progress(double loaded) { loaded_ = loaded; }  // 0 to 1
   void set_engine(TextEngine* engine);                    // from now on it is ready; must outlive all requests
   void set_draining() { draining_ = true; }
+  // Ends every request at work with an error.
+  void abandon_all();
   // What happened since the last call, in one line; empty for nothing.
   std::string log_line(double seconds);
 
@@ -61,6 +65,7 @@ class Api {
 
   HttpHeaders headers_for(const HttpRequest& request) const;
   bool origin_allowed(const HttpRequest& request) const;
+  bool host_allowed(const HttpRequest& request) const;
   bool key_matches(const HttpRequest& request) const;
   void refuse(const std::shared_ptr<Exchange>& exchange, const ApiError& error, HttpHeaders headers);
 
@@ -69,7 +74,7 @@ class Api {
   void get_version(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_metrics(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_page(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
-  Json model_json() const;
+  Json model_json(const std::string& name) const;
   void get_model(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void get_models(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
   void post_chat(const HttpRequest&, const std::shared_ptr<Exchange>&, HttpHeaders);
@@ -84,6 +89,7 @@ class Api {
   // Answers with the JSON that `work` makes on the worker.
   void answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers,
                         std::function<ApiResult<Json>(const Json& body)> work);
+  void start(Job job, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers);
   void deliver(std::shared_ptr<Reply> reply, size_t choice, const TokenEvent& event);
   void take_events();
 
@@ -91,7 +97,8 @@ class Api {
   Post network_, worker_;
   int64_t started_;
   double loaded_ = 0;
-  bool draining_ = false;
+  bool draining_ = false, abandoned_ = false;
+  std::vector<std::weak_ptr<Reply>> replies_;  // at work, and some that were
   TextEngine* engine_ = nullptr;
   std::unique_ptr<ConstraintCompiler> constraints_;
   Metrics metrics_;

@@ -25,6 +25,8 @@ inline tl::unexpected<ApiError> refuse(ApiError error) {
 
 // An engine's or library's error in one line.
 ApiError api_error_of(const Error& error, int status);
+// 503: what requests are told that a server in its end does not answer.
+ApiError shutting_down();
 // The JSON body.
 std::string error_body(const ApiError& error);
 

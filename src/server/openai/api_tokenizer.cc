@@ -24,6 +24,7 @@ void Api::get_tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>
 void Api::answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange, HttpHeaders headers,
                            std::function<ApiResult<Json>(const Json& body)> work) {
   worker_([this, text = request.body, exchange, headers = std::move(headers), work = std::move(work)]() mutable {
+    if (exchange->gone()) return;
     const auto result = [&]() -> ApiResult<Json> {
       try {
         OCTAVO_API_ASSIGN(const Json body, parse_body(text));
@@ -51,10 +52,9 @@ void Api::post_tokenize(const HttpRequest& request, const std::shared_ptr<Exchan
     if (fields.error()) return octavo::refuse(*fields.error());
     std::vector<TokenId> tokens;
     if (!prompt) {
-      OCTAVO_API_ASSIGN(tokens, chat_tokens(body, *engine_));
+      OCTAVO_API_ASSIGN(tokens, chat_tokens(body, *engine_, true));
     } else {
-      tokens =
-          special ? text_prompt(*prompt, engine_->tokenizer()).tokens : engine_->tokenizer().encode(*prompt, false);
+      tokens = text_prompt(*prompt, special, engine_->tokenizer()).tokens;
     }
     Json out = {{"count", tokens.size()}, {"max_model_len", engine_->max_model_len()}, {"tokens", tokens}};
     if (!strings) return out;

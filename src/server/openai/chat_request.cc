@@ -125,22 +125,13 @@ void read_tool_choice(Fields& fields, Job& job) {
 // A forced call is a constrained answer: the arguments of the named function, or {"name", "arguments"} of any.
 void constrain_tools(Fields& fields, const RequestContext& context, const Json& parameters, Job& job) {
   if (job.tool_choice != ToolChoice::kRequired && job.tool_choice != ToolChoice::kNamed) return;
-  Json schema;
-  if (job.tool_choice == ToolChoice::kNamed) {
+  const auto compiled = [&] {
+    if (job.tool_choice == ToolChoice::kRequired) return context.constraints.calls(job.tool_names, parameters);
     const auto name = fields.get("tool_choice")->at("function").at("name").get<std::string>();
     const auto found = std::find(job.tool_names.begin(), job.tool_names.end(), name) - job.tool_names.begin();
-    schema = parameters[static_cast<size_t>(found)];
     job.tool_names = {name};
-  } else {
-    schema["anyOf"] = Json::array();
-    for (size_t i = 0; i < job.tool_names.size(); ++i)
-      schema["anyOf"].push_back(
-          {{"type", "object"},
-           {"properties", {{"name", {{"const", job.tool_names[i]}}}, {"arguments", parameters[i]}}},
-           {"required", {"name", "arguments"}},
-           {"additionalProperties", false}});
-  }
-  auto compiled = context.constraints.json_schema(schema);
+    return context.constraints.json_schema(parameters[static_cast<size_t>(found)]);
+  }();
   if (compiled) {
     job.constraint = *compiled;
     return;
@@ -168,7 +159,7 @@ void refuse_unsupported_chat(Fields& fields) {
 
 }  // namespace
 
-ApiResult<std::vector<TokenId>> chat_tokens(const Json& body, const TextEngine& engine) {
+ApiResult<std::vector<TokenId>> chat_tokens(const Json& body, const TextEngine& engine, bool any_length) {
   Fields fields(body);
   const Json* messages = fields.array("messages");
   if (messages == nullptr) fields.fail("messages", "'messages' is missing", "missing_required_parameter");
@@ -183,6 +174,7 @@ ApiResult<std::vector<TokenId>> chat_tokens(const Json& body, const TextEngine& 
   if (tools != nullptr && !tools->empty() && (choice == nullptr || *choice != Json("none")))
     variables["tools"] = *tools;
   if (const Json* documents = fields.array("documents")) variables["documents"] = *documents;
+  const bool add_special = fields.boolean("add_special_tokens").value_or(false);
   if (fields.error()) return refuse(*fields.error());
   OCTAVO_API_ASSIGN(const Json converted, template_messages(*messages));
   const Result<std::string> rendered = engine.render_chat(converted, variables);
@@ -191,7 +183,8 @@ ApiResult<std::vector<TokenId>> chat_tokens(const Json& body, const TextEngine& 
     error.param = "messages";
     return refuse(std::move(error));
   }
-  return engine.tokenizer().encode(*rendered, false);
+  if (!any_length) OCTAVO_API_TRY(check_text_size(*rendered, engine, "messages"));
+  return text_prompt(*rendered, add_special, engine.tokenizer()).tokens;
 }
 
 ApiResult<Job> parse_chat_request(const Json& body, const RequestContext& context) {
@@ -202,6 +195,7 @@ ApiResult<Job> parse_chat_request(const Json& body, const RequestContext& contex
   read_tools(fields, job, parameters);
   if (!fields.error()) read_tool_choice(fields, job);
   if (!fields.error()) constrain_tools(fields, context, parameters, job);
+  job.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   if (!fields.error()) read_generation_fields(fields, context, job);
   read_chat_logprobs(fields, job);
   refuse_unsupported_chat(fields);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <span>
 
 #include "server/openai/generation_fields.h"
 
@@ -26,29 +27,33 @@ ApiResult<Prompt> token_prompt(const Json& list, size_t vocab_size, const std::s
   return prompt;
 }
 
-ApiResult<Prompt> one_prompt(const Json& json, const Tokenizer& tokenizer, const std::string& param) {
-  if (json.is_string()) return text_prompt(json.get_ref<const std::string&>(), tokenizer);
-  if (json.is_array()) return token_prompt(json, tokenizer.vocab_size(), param);
+ApiResult<Prompt> one_prompt(const Json& json, bool add_special, const TextEngine& engine, const std::string& param) {
+  if (json.is_string()) {
+    const auto& text = json.get_ref<const std::string&>();
+    OCTAVO_API_TRY(check_text_size(text, engine, param));
+    return text_prompt(text, add_special, engine.tokenizer());
+  }
+  if (json.is_array()) return token_prompt(json, engine.tokenizer().vocab_size(), param);
   return refuse({.message = fmt::format("'{}' must be a string, a list of token ids, or a list of either", param),
                  .param = param,
                  .code = "invalid_type"});
 }
 
-ApiResult<std::vector<Prompt>> read_prompts(const Json& body, const Tokenizer& tokenizer) {
+ApiResult<std::vector<Prompt>> read_prompts(const Json& body, bool add_special, const TextEngine& engine) {
   const Json* json = Fields(body).get("prompt");
   if (json == nullptr)
     return refuse({.message = "'prompt' is missing", .param = "prompt", .code = "missing_required_parameter"});
   std::vector<Prompt> prompts;
   const bool many = json->is_array() && !json->empty() && (json->front().is_string() || json->front().is_array());
   if (!many) {
-    OCTAVO_API_ASSIGN(Prompt prompt, one_prompt(*json, tokenizer, "prompt"));
+    OCTAVO_API_ASSIGN(Prompt prompt, one_prompt(*json, add_special, engine, "prompt"));
     prompts.push_back(std::move(prompt));
     return prompts;
   }
   if (json->size() > kMaxPrompts)
     return refuse({.message = fmt::format("'prompt' may hold at most {} prompts", kMaxPrompts), .param = "prompt"});
   for (size_t i = 0; i < json->size(); ++i) {
-    OCTAVO_API_ASSIGN(Prompt prompt, one_prompt((*json)[i], tokenizer, fmt::format("prompt[{}]", i)));
+    OCTAVO_API_ASSIGN(Prompt prompt, one_prompt((*json)[i], add_special, engine, fmt::format("prompt[{}]", i)));
     prompts.push_back(std::move(prompt));
   }
   return prompts;
@@ -123,15 +128,27 @@ ApiResult<std::string> checked_model(const Json& body, const std::vector<std::st
   return *model;
 }
 
-Prompt text_prompt(std::string_view text, const Tokenizer& tokenizer) {
-  const std::vector<TokenId> special = tokenizer.encode("", true);
-  Prompt prompt{.tokens = tokenizer.encode(text, false)};
-  if (special.empty() ||
-      (prompt.tokens.size() >= special.size() && std::equal(special.begin(), special.end(), prompt.tokens.begin())))
-    return prompt;
-  const size_t bare = prompt.tokens.size();
-  prompt.tokens = tokenizer.encode(text, true);
-  prompt.added = std::min(special.size(), prompt.tokens.size() - std::min(bare, prompt.tokens.size()));
+ApiResult<void> check_text_size(std::string_view text, const TextEngine& engine, const std::string& name) {
+  const auto most_tokens = static_cast<size_t>(engine.max_model_len());
+  if (text.size() > most_tokens && text.size() / engine.longest_token() > most_tokens)
+    return refuse({.message = fmt::format("This model's maximum context length is {} tokens. However, your {} has {} "
+                                          "bytes, and no token has more than {}. Please reduce the length of the {}.",
+                                          most_tokens, name, text.size(), engine.longest_token(), name),
+                   .param = name,
+                   .code = "context_length_exceeded"});
+  return {};
+}
+
+Prompt text_prompt(std::string_view text, bool add_special, const Tokenizer& tokenizer) {
+  Prompt prompt{.tokens = tokenizer.encode(text, add_special)};
+  if (!add_special) return prompt;
+  const auto leading = tokenizer.leading_tokens();
+  prompt.added = leading.size();
+  const auto own = std::span(prompt.tokens).subspan(leading.size());
+  if (!leading.empty() && own.size() >= leading.size() && std::equal(leading.begin(), leading.end(), own.begin())) {
+    prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + static_cast<ptrdiff_t>(leading.size()));
+    prompt.added = 0;
+  }
   return prompt;
 }
 
@@ -142,11 +159,12 @@ ApiResult<Job> parse_completion_request(const Json& body, const RequestContext& 
   read_generation_fields(fields, context, job);
   read_completion_logprobs(fields, job);
   fields.unsupported("suffix", "");
+  const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   const int64_t max_tokens = fields.integer("max_tokens", 0).value_or(kDefaultMaxTokens);
   if (max_tokens == 0 && !job.echo)
     fields.fail("max_tokens", "'max_tokens' must be at least 1, or 0 with 'echo': true", "invalid_value");
   if (fields.error()) return refuse(*fields.error());
-  OCTAVO_API_ASSIGN(job.prompts, read_prompts(body, context.engine.tokenizer()));
+  OCTAVO_API_ASSIGN(job.prompts, read_prompts(body, add_special, context.engine));
   job.prompt_only = max_tokens == 0;
   OCTAVO_API_TRY(check_lengths(job, std::max<int64_t>(1, max_tokens), context.engine.max_model_len()));
   if (job.prompt_only) job.shared.max_tokens = job.shared.min_tokens = 0;

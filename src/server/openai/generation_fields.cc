@@ -104,6 +104,22 @@ void refuse_unsupported(Fields& fields) {
   fields.unsupported("logits_processors", nullptr);
 }
 
+// The fields that ask for a format, by name.
+std::vector<std::string> output_formats(const Fields& fields) {
+  std::vector<std::string> names;
+  const Json* format = fields.get("response_format");
+  if (format != nullptr && (!format->is_object() || format->value("type", Json("text")) != Json("text")))
+    names.emplace_back("response_format");
+  for (const char* name : {"guided_json", "guided_choice"})
+    if (fields.get(name) != nullptr) names.emplace_back(name);
+  const Json* outputs = fields.get("structured_outputs");
+  if (outputs == nullptr || !outputs->is_object()) return names;
+  for (const char* name : {"json", "choice", "json_object"})
+    if (const auto given = outputs->find(name); given != outputs->end() && !given->is_null() && *given != Json(false))
+      names.push_back(std::string("structured_outputs.") + name);
+  return names;
+}
+
 }  // namespace
 
 void read_generation_fields(Fields& fields, const RequestContext& context, Job& job) {
@@ -120,13 +136,21 @@ void read_generation_fields(Fields& fields, const RequestContext& context, Job& 
   job.shared.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   job.include_stop = fields.boolean("include_stop_str_in_output").value_or(false);
   job.shared.cache_salt = fields.text("cache_salt").value_or("");
-  if (job.constraint == nullptr) read_output_format(fields, context, job);
+  job.tokens_as_ids = fields.boolean("return_tokens_as_token_ids").value_or(false);
+  job.token_ids = fields.boolean("return_token_ids").value_or(false);
+  read_output_format(fields, context, job);
   if (job.constraint != nullptr && (job.shared.ignore_eos || job.shared.min_tokens > 0))
     fields.fail(job.shared.ignore_eos ? "ignore_eos" : "min_tokens",
                 "a constrained answer ends where its format does: leave out 'ignore_eos' and 'min_tokens'");
 }
 
 void read_output_format(Fields& fields, const RequestContext& context, Job& job) {
+  const std::vector<std::string> formats = output_formats(fields);
+  if (!formats.empty() && job.constraint != nullptr)
+    return fields.fail(formats[0], fmt::format("'{}' cannot be had beside a forced tool call", formats[0]));
+  if (formats.size() > 1)
+    return fields.fail(formats[1],
+                       fmt::format("'{}' cannot be had beside '{}': an answer has one format", formats[1], formats[0]));
   const auto take = [&](std::string_view name, ApiResult<std::shared_ptr<const Constraint>> compiled) {
     if (!compiled) {
       ApiError error = compiled.error();
@@ -158,6 +182,11 @@ void read_output_format(Fields& fields, const RequestContext& context, Job& job)
     Fields inner(*outputs, "structured_outputs.");
     if (const Json* schema = inner.get("json")) take("structured_outputs", context.constraints.json_schema(*schema));
     if (const Json* choices = inner.array("choice")) take("structured_outputs", context.constraints.choice(*choices));
+    if (inner.boolean("json_object").value_or(false)) take("structured_outputs", context.constraints.json_object());
+    inner.unsupported("structural_tag", nullptr);
+    inner.unsupported("whitespace_pattern", nullptr);
+    inner.unsupported("disable_any_whitespace", false);
+    inner.unsupported("disable_additional_properties", false);
     inner.unsupported("regex", nullptr);
     inner.unsupported("grammar", nullptr);
     if (inner.error()) fields.fail(*inner.error());

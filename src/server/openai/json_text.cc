@@ -36,6 +36,10 @@ ApiError api_error_of(const Error& error, int status) {
   return out;
 }
 
+ApiError shutting_down() {
+  return {.status = 503, .message = "The server is shutting down", .code = "not_ready", .type = "server_error"};
+}
+
 std::string error_body(const ApiError& error) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
   Json inner = {

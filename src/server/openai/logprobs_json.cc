@@ -10,15 +10,22 @@
 namespace octavo {
 namespace {
 
-Json chat_entry(TokenId id, float logprob, const Tokenizer& tokenizer) {
+std::string id_name(TokenId id) {
+  return fmt::format("token_id:{}", id);
+}
+
+Json chat_entry(TokenId id, float logprob, const Tokenizer& tokenizer, bool as_ids) {
   const std::string bytes = tokenizer.token_bytes(id);
   Json list = Json::array();
   for (const char c : bytes) list.push_back(static_cast<uint8_t>(c));
-  return {{"token", replace_invalid_utf8(bytes)}, {"logprob", json_logprob(logprob)}, {"bytes", std::move(list)}};
+  return {{"token", as_ids ? id_name(id) : replace_invalid_utf8(bytes)},
+          {"logprob", json_logprob(logprob)},
+          {"bytes", std::move(list)}};
 }
 
 // A token as completions spell it: its text, or "bytes:\xE2\x80" for a part of a character.
-std::string completion_token(TokenId id, const Tokenizer& tokenizer) {
+std::string completion_token(TokenId id, const Tokenizer& tokenizer, bool as_ids) {
+  if (as_ids) return id_name(id);
   std::string bytes = tokenizer.token_bytes(id);
   if (is_valid_utf8(bytes)) return bytes;
   std::string out = "bytes:";
@@ -34,19 +41,19 @@ int64_t code_points(std::string_view text) {
 
 }  // namespace
 
-Json chat_logprobs(std::span<const TokenLogprob> entries, const Tokenizer& tokenizer) {
+Json chat_logprobs(std::span<const TokenLogprob> entries, const Tokenizer& tokenizer, bool as_ids) {
   Json content = Json::array();
   for (const TokenLogprob& entry : entries) {
-    Json one = chat_entry(entry.token, entry.logprob, tokenizer);
+    Json one = chat_entry(entry.token, entry.logprob, tokenizer, as_ids);
     Json& top = one["top_logprobs"] = Json::array();
-    for (const auto& [id, logprob] : entry.top) top.push_back(chat_entry(id, logprob, tokenizer));
+    for (const auto& [id, logprob] : entry.top) top.push_back(chat_entry(id, logprob, tokenizer, as_ids));
     content.push_back(std::move(one));
   }
   return content;
 }
 
 void CompletionLogprobs::add_entry(const TokenLogprob& entry, bool has_logprob) {
-  tokens_.push_back(completion_token(entry.token, tokenizer_));
+  tokens_.push_back(completion_token(entry.token, tokenizer_, as_ids_));
   offsets_.push_back(offset_);
   if (!has_logprob) {
     logprobs_.push_back(nullptr);
@@ -56,8 +63,9 @@ void CompletionLogprobs::add_entry(const TokenLogprob& entry, bool has_logprob) 
   logprobs_.push_back(json_logprob(entry.logprob));
   Json top = Json::object();
   // Most likely first: of two tokens that spell the same, the likelier one stays.
-  for (const auto& [id, logprob] : entry.top) top.emplace(completion_token(id, tokenizer_), json_logprob(logprob));
-  top.emplace(completion_token(entry.token, tokenizer_), json_logprob(entry.logprob));
+  for (const auto& [id, logprob] : entry.top)
+    top.emplace(completion_token(id, tokenizer_, as_ids_), json_logprob(logprob));
+  top.emplace(completion_token(entry.token, tokenizer_, as_ids_), json_logprob(entry.logprob));
   top_.push_back(std::move(top));
 }
 

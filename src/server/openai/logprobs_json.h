@@ -10,14 +10,16 @@
 
 namespace octavo {
 
-// Entries of a chat choice's logprobs.content: {token, logprob, bytes, top_logprobs}.
-Json chat_logprobs(std::span<const TokenLogprob> entries, const Tokenizer& tokenizer);
+// Entries of a chat choice's logprobs.content: {token, logprob, bytes, top_logprobs}. `as_ids`: tokens are named
+// "token_id:5".
+Json chat_logprobs(std::span<const TokenLogprob> entries, const Tokenizer& tokenizer, bool as_ids);
 
 // {tokens, token_logprobs, top_logprobs, text_offset} of a completion choice, token after token. Offsets count code
 // points from the beginning of the choice's text, prompt included where it is echoed.
 class CompletionLogprobs {
  public:
-  explicit CompletionLogprobs(const Tokenizer& tokenizer) : tokenizer_(tokenizer), decoder_(tokenizer) {}
+  CompletionLogprobs(const Tokenizer& tokenizer, bool as_ids)
+      : tokenizer_(tokenizer), as_ids_(as_ids), decoder_(tokenizer) {}
 
   // The echoed prompt's tokens; `added`: leading ones that are no part of its text. Before add().
   void add_prompt(std::span<const TokenLogprob> entries, size_t added);
@@ -29,6 +31,7 @@ class CompletionLogprobs {
   void add_entry(const TokenLogprob& entry, bool has_logprob);
 
   const Tokenizer& tokenizer_;
+  bool as_ids_;
   StreamDecoder decoder_;  // of the generated tokens
   int64_t offset_ = 0;
   Json tokens_ = Json::array(), logprobs_ = Json::array(), top_ = Json::array(), offsets_ = Json::array();

@@ -15,6 +15,16 @@ std::string random_id(std::string_view prefix) {
   return fmt::format("{}{:016x}{:08x}", prefix, random(), random() >> 32);
 }
 
+namespace {
+
+// An output format that cannot be followed is the client's fault, everything else is ours.
+ApiError engine_error(const Error& error) {
+  if (!error.found.starts_with(GrammarTooComplex::kWhat)) return api_error_of(error, 500);
+  return {.message = error.found, .code = "invalid_schema"};
+}
+
+}  // namespace
+
 Reply::Reply(Job job, std::shared_ptr<Exchange> exchange, HttpHeaders headers, TextEngine& engine, Metrics& metrics)
     : job_(std::move(job)),
       exchange_(std::move(exchange)),
@@ -30,9 +40,9 @@ Reply::Reply(Job job, std::shared_ptr<Exchange> exchange, HttpHeaders headers, T
   head_ = fmt::format(R"({{"id":"{}","object":"{}{}","created":{},"model":{},)", id_, object,
                       job_.chat && job_.stream ? ".chunk" : "", created_, json_string(job_.model));
   for (Choice& choice : choices_) {
-    if (job_.logprobs && !job_.chat) choice.completion_logprobs.emplace(engine_.tokenizer());
+    if (job_.logprobs && !job_.chat) choice.completion_logprobs.emplace(engine_.tokenizer(), job_.tokens_as_ids);
     if (job_.tool_choice == ToolChoice::kAuto || job_.tool_choice == ToolChoice::kRequired)
-      choice.tools.emplace(job_.tool_names);
+      choice.tools.emplace(job_.tool_names, job_.one_call);
     if (job_.tool_choice == ToolChoice::kNamed) choice.call_id = random_id("call_");
   }
 }
@@ -51,7 +61,6 @@ GenerationRequest Reply::request_for(size_t choice) const {
 }
 
 void Reply::start(const Deliver& deliver) {
-  submitted_ = Clock::now();
   const auto self = shared_from_this();
   for (size_t i = 0; i < choices_.size(); ++i) {
     Result<RequestId> id =
@@ -94,7 +103,7 @@ void Reply::cancel_all() {
 }
 
 void Reply::count(Choice& choice, size_t index, const TokenEvent& event, Clock::time_point at) {
-  const double now = std::chrono::duration<double>(at - submitted_).count();
+  const double now = std::chrono::duration<double>(at - job_.arrived).count();
   const bool first = choice.times.tokens == 0 && choice.prompt_tokens == 0;
   if (first && (!event.tokens.empty() || event.finish_reason == "stop" || event.finish_reason == "length")) {
     choice.prompt_tokens = event.prompt_tokens;
@@ -103,8 +112,9 @@ void Reply::count(Choice& choice, size_t index, const TokenEvent& event, Clock::
   metrics_.tokens(choice.times, now, static_cast<int64_t>(event.tokens.size()));
   choice.completion_tokens = event.completion_tokens;
   choice.cached_tokens = event.cached_tokens;
-  if (event.finished)
-    metrics_.finished(choice.times, now, event.finish_reason, event.prompt_tokens, event.queue_seconds);
+  if (!event.finished) return;
+  const double queued = event.queue_seconds < 0 ? -1.0 : job_.wait_seconds + event.queue_seconds;
+  metrics_.finished(choice.times, now, event.finish_reason, event.prompt_tokens, queued);
 }
 
 void Reply::on_event(size_t index, const TokenEvent& event, Clock::time_point at) {
@@ -114,10 +124,9 @@ void Reply::on_event(size_t index, const TokenEvent& event, Clock::time_point at
   choice.finished = event.finished;
   if (event.finished) --unfinished_;
   if (over_) return;
-  if (event.finished && event.finish_reason == "abort")
-    return abandon({.status = 503, .message = "The server is shutting down", .type = "server_error"});
+  if (event.finished && event.finish_reason == "abort") return abandon(shutting_down());
   if (event.finished && event.finish_reason == "error")
-    return abandon(api_error_of(event.error.value_or(Error{.what = "the engine failed"}), 500));
+    return abandon(engine_error(event.error.value_or(Error{.what = "the engine failed"})));
   Piece piece = piece_of(choice, index, event);
   if (job_.stream) {
     stream_piece(choice, index, std::move(piece));
@@ -125,12 +134,14 @@ void Reply::on_event(size_t index, const TokenEvent& event, Clock::time_point at
     return;
   }
   choice.text += piece.text;
+  choice.token_ids.insert(choice.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
   choice.logprobs.insert(choice.logprobs.end(), piece.logprobs.begin(), piece.logprobs.end());
   if (unfinished_ == 0) send_body();
 }
 
 Reply::Piece Reply::piece_of(Choice& choice, size_t index, const TokenEvent& event) {
   Piece piece{.text = event.text,
+              .token_ids = job_.token_ids ? event.tokens : std::vector<TokenId>(),
               .logprobs = event.logprobs,
               .first = !std::exchange(choice.begun, true),
               .last = event.finished};
@@ -157,6 +168,10 @@ Reply::Piece Reply::piece_of(Choice& choice, size_t index, const TokenEvent& eve
 
 void Reply::end_choice(Choice& choice, const TokenEvent& event) {
   choice.finish_reason = event.finish_reason;
+  if (event.stop_match)
+    choice.stop_reason = *event.stop_match;
+  else if (event.end_token && (job_.shared.ignore_eos || !engine_.is_end(*event.end_token)))
+    choice.stop_reason = *event.end_token;
   if (choice.tools && !choice.tools->calls().empty() && event.finish_reason == "stop")
     choice.finish_reason = "tool_calls";
 }

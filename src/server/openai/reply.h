@@ -28,7 +28,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   // Submits every choice, or answers with the error.
   void start(const Deliver& deliver);
   void on_event(size_t choice, const TokenEvent& event, Clock::time_point at);
-  // Gives up: the error is all that the client still gets.
+  // Gives up: the error is all that the client still gets. Not after its end.
   void abandon(const ApiError& error);
 
  private:
@@ -39,6 +39,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
     std::string finish_reason;
     std::vector<TokenLogprob> logprobs;
     std::optional<CompletionLogprobs> completion_logprobs;
+    std::vector<TokenId> token_ids;  // where they are told
+    Json stop_reason;                // the stop string or stop token that ended it, else null
     std::optional<ToolCallReader> tools;
     size_t calls_told = 0;
     std::string call_id;  // kNamed
@@ -54,6 +56,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   // The text, log-probabilities and calls that an event brings.
   struct Piece {
     std::string text;
+    std::vector<TokenId> token_ids;
     std::vector<TokenLogprob> logprobs;
     std::vector<ToolCall> calls;
     bool first = false, last = false;
@@ -65,14 +68,16 @@ class Reply : public std::enable_shared_from_this<Reply> {
   void stream_piece(Choice& choice, size_t index, Piece piece);
   void stream_chat(Choice& choice, size_t index, Piece piece);
   void stream_completion(Choice& choice, size_t index, const Piece& piece);
-  void send_chunk(size_t index, const std::string& inside, const std::string& logprobs, const Choice& choice,
-                  bool last);
+  // `inside`: further members of the choice; `outside`: of the chunk.
+  void send_chunk(size_t index, const std::string& inside, const std::string& logprobs, const Choice& choice, bool last,
+                  const std::string& outside = {});
   void end_stream();
 
   // reply_body.cc: one JSON body.
   void send_body();
   std::string chat_choice(Choice& choice, size_t index) const;
   std::string completion_choice(Choice& choice, size_t index) const;
+  std::string ids_member(const char* name, const std::vector<TokenId>& ids) const;
   std::string usage(const Choice* only = nullptr) const;
   Json call_json(const ToolCall& call, const std::string& id) const;
 
@@ -83,7 +88,6 @@ class Reply : public std::enable_shared_from_this<Reply> {
   Metrics& metrics_;
   std::string id_, head_;  // head_: the members that all chunks share
   int64_t created_ = 0;
-  Clock::time_point submitted_;
   std::vector<Choice> choices_;
   size_t unfinished_ = 0;
   bool over_ = false;  // answered, failed or abandoned

@@ -25,16 +25,31 @@ std::string Reply::chat_choice(Choice& choice, size_t index) const {
   Json json = {{"index", index},
                {"message", std::move(message)},
                {"logprobs", nullptr},
-               {"finish_reason", choice.finish_reason}};
+               {"finish_reason", choice.finish_reason},
+               {"stop_reason", choice.stop_reason}};
   if (job_.logprobs)
-    json["logprobs"] = {{"content", chat_logprobs(choice.logprobs, engine_.tokenizer())}, {"refusal", nullptr}};
+    json["logprobs"] = {{"content", chat_logprobs(choice.logprobs, engine_.tokenizer(), job_.tokens_as_ids)},
+                        {"refusal", nullptr}};
+  if (job_.token_ids) json["token_ids"] = choice.token_ids;
   return to_text(json);
 }
 
 std::string Reply::completion_choice(Choice& choice, size_t index) const {
-  Json json = {{"index", index}, {"text", choice.text}, {"logprobs", nullptr}, {"finish_reason", choice.finish_reason}};
+  Json json = {{"index", index},
+               {"text", choice.text},
+               {"logprobs", nullptr},
+               {"finish_reason", choice.finish_reason},
+               {"stop_reason", choice.stop_reason}};
+  if (job_.token_ids) {
+    json["prompt_token_ids"] = prompt_of(index).tokens;
+    json["token_ids"] = choice.token_ids;
+  }
   if (choice.completion_logprobs) json["logprobs"] = choice.completion_logprobs->take();
   return to_text(json);
+}
+
+std::string Reply::ids_member(const char* name, const std::vector<TokenId>& ids) const {
+  return fmt::format(",\"{}\":{}", name, to_text(Json(ids)));
 }
 
 std::string Reply::usage(const Choice* only) const {
@@ -59,7 +74,9 @@ void Reply::send_body() {
     if (i > 0) body += ',';
     body += job_.chat ? chat_choice(choices_[i], i) : completion_choice(choices_[i], i);
   }
-  body += "],\"usage\":" + usage() + "}";
+  body += "],\"usage\":" + usage();
+  if (job_.token_ids && job_.chat) body += ids_member("prompt_token_ids", job_.prompts[0].tokens);
+  body += "}";
   exchange_->respond({.body = std::move(body), .headers = headers_});
 }
 

@@ -16,10 +16,12 @@ void Reply::stream_piece(Choice& choice, size_t index, Piece piece) {
 }
 
 void Reply::send_chunk(size_t index, const std::string& inside, const std::string& logprobs, const Choice& choice,
-                       bool last) {
+                       bool last, const std::string& outside) {
   std::string chunk = "data: " + head_;
-  chunk += fmt::format(R"("choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}}}])", index, inside, logprobs,
-                       last ? json_string(choice.finish_reason) : "null");
+  chunk += fmt::format(R"("choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}{}}}])", index, inside, logprobs,
+                       last ? json_string(choice.finish_reason) : "null",
+                       last ? ",\"stop_reason\":" + to_text(choice.stop_reason) : "");
+  chunk += outside;
   if (job_.include_usage) chunk += ",\"usage\":" + (job_.continuous_usage ? usage(&choice) : "null");
   chunk += "}\n\n";
   exchange_->send(chunk);
@@ -27,20 +29,24 @@ void Reply::send_chunk(size_t index, const std::string& inside, const std::strin
 
 void Reply::stream_chat(Choice& choice, size_t index, Piece piece) {
   const std::string none = "null";
-  if (piece.first) send_chunk(index, R"("delta":{"role":"assistant","content":""})", none, choice, false);
+  const std::string ids = job_.token_ids ? ids_member("token_ids", piece.token_ids) : "";
+  if (piece.first)
+    send_chunk(index, R"("delta":{"role":"assistant","content":""})", none, choice, false,
+               job_.token_ids ? ids_member("prompt_token_ids", job_.prompts[0].tokens) : "");
   std::string logprobs = none;
   if (job_.logprobs && !piece.logprobs.empty())
-    logprobs =
-        fmt::format(R"({{"content":{},"refusal":null}})", to_text(chat_logprobs(piece.logprobs, engine_.tokenizer())));
+    logprobs = fmt::format(R"({{"content":{},"refusal":null}})",
+                           to_text(chat_logprobs(piece.logprobs, engine_.tokenizer(), job_.tokens_as_ids)));
   if (job_.tool_choice == ToolChoice::kNamed) {
     Json call = {{"index", 0}};
     if (piece.first) call.update({{"id", choice.call_id}, {"type", "function"}});
     if (piece.first) call["function"]["name"] = job_.tool_names.front();
     call["function"]["arguments"] = piece.text;
     if (piece.first || !piece.text.empty())
-      send_chunk(index, fmt::format(R"("delta":{{"tool_calls":[{}]}})", to_text(call)), logprobs, choice, false);
-  } else if (!piece.text.empty() || logprobs != none) {
-    send_chunk(index, fmt::format(R"("delta":{{"content":{}}})", json_string(piece.text)), logprobs, choice, false);
+      send_chunk(index, fmt::format(R"("delta":{{"tool_calls":[{}]}}{})", to_text(call), ids), logprobs, choice, false);
+  } else if (!piece.text.empty() || logprobs != none || !piece.token_ids.empty()) {
+    send_chunk(index, fmt::format(R"("delta":{{"content":{}}}{})", json_string(piece.text), ids), logprobs, choice,
+               false);
   }
   size_t number = choice.calls_told - piece.calls.size();
   for (const ToolCall& call : piece.calls) {
@@ -57,8 +63,11 @@ void Reply::stream_completion(Choice& choice, size_t index, const Piece& piece) 
     const Json json = choice.completion_logprobs->take();
     if (!json["tokens"].empty()) logprobs = to_text(json);
   }
-  if (!piece.text.empty() || logprobs != "null")
-    send_chunk(index, "\"text\":" + json_string(piece.text), logprobs, choice, false);
+  std::string ids;
+  if (job_.token_ids) ids = ids_member("token_ids", piece.token_ids);
+  if (job_.token_ids && piece.first) ids += ids_member("prompt_token_ids", prompt_of(index).tokens);
+  if (!piece.text.empty() || logprobs != "null" || !piece.token_ids.empty() || (piece.first && job_.token_ids))
+    send_chunk(index, "\"text\":" + json_string(piece.text) + ids, logprobs, choice, false);
   if (piece.last) send_chunk(index, R"("text":"")", "null", choice, true);
 }
 

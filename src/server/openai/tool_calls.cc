@@ -35,6 +35,7 @@ bool ToolCallReader::read_call(std::string_view json) {
   if (arguments == call->end()) arguments = call->find("parameters");
   std::string text = "{}";
   if (arguments != call->end()) text = arguments->is_string() ? arguments->get<std::string>() : to_text(*arguments);
+  if (one_ && !calls_.empty()) return true;
   calls_.push_back({name->get<std::string>(), std::move(text)});
   return true;
 }

@@ -15,7 +15,8 @@ struct ToolCall {
 
 class ToolCallReader {
  public:
-  explicit ToolCallReader(std::vector<std::string> names) : names_(std::move(names)) {}
+  // `one`: calls after the first are dropped.
+  ToolCallReader(std::vector<std::string> names, bool one) : names_(std::move(names)), one_(one) {}
 
   // The part of the text so far that is certain to be no call.
   std::string push(std::string_view text);
@@ -29,6 +30,7 @@ class ToolCallReader {
   std::string scan();
 
   std::vector<std::string> names_;
+  bool one_;
   std::vector<ToolCall> calls_;
   std::string held_;
   Mode mode_ = Mode::kStart;
