@@ -201,9 +201,9 @@ Result<void> Quantizer::lay_out() {
                                         {original.vocab_size, original.hidden_size}})) /
             1e6));
   if (checkpoint_.config().down_hadamard > 0)
-    summary_.notes.push_back(
-        "only Octavo applies the transform in front of down_proj (config.json: octavo_transforms); for other engines: "
-        "--rotate offline");
+    summary_.notes.push_back(fmt::format(
+        "only Octavo applies the transform in front of down_proj (config.json: octavo_transforms){}",
+        original.down_hadamard > 0 ? ", which the source has" : "; for other engines: --rotate offline"));
   for (const TensorToWrite& tensor : layout_) summary_.bytes_after += data_bytes(tensor);
   summary_.bytes_before = progress_.bytes_total;
   return {};
@@ -226,6 +226,13 @@ Result<QuantizeSource> QuantizeSource::open(const Checkpoint& checkpoint, const 
                  .found = transforms.describe(),
                  .expected = "activations as the transformed weights make them",
                  .remedy = "calibrate the transformed model: leave out --scales-from"});
+  if (transforms.rotate != TransformOptions::Rotate::kNone && checkpoint.config().down_hadamard > 0)
+    return fail({.what = "the model is rotated already",
+                 .where = (checkpoint.path() / "config.json").string(),
+                 .found = fmt::format("octavo_transforms: a Hadamard transform in blocks of {} in front of down_proj",
+                                      checkpoint.config().down_hadamard),
+                 .expected = "a model without transforms",
+                 .remedy = "leave out --rotate, or rotate the model that this one was made from"});
   QuantizeSource source;
   source.original_ = &checkpoint;
   if (!transforms.any()) return source;

@@ -30,7 +30,8 @@ struct WeightJob : QuantizeJob {
 // What is quantized: a checkpoint, through the transforms that the options ask for.
 class QuantizeSource {
  public:
-  // `checkpoint` outlives it. Errors: a checkpoint that is quantized already, transforms out of range.
+  // `checkpoint` outlives it. Errors: a checkpoint that is quantized already, or rotated and to be
+  // rotated again; transforms that do not go with the other options.
   static Result<QuantizeSource> open(const Checkpoint& checkpoint, const QuantizeOptions& options);
 
   const Checkpoint& checkpoint() const { return transformed_ ? transformed_->checkpoint : *original_; }
