@@ -6,6 +6,7 @@
 #include <charconv>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -122,7 +123,7 @@ class TokenStream {
  private:
   struct Document {
     size_t begin, size;
-    int64_t line;
+    int64_t line;  // of the file, from 1 on: where it begins
   };
 
   TokenStream(const CalibrationSource& source, const DocumentEncoder& encoder) : encoder_(&encoder) {
@@ -139,15 +140,23 @@ class TokenStream {
     }
   }
 
-  // Plain text: passages of some kilobytes that end at an empty line.
+  // Plain text: passages of some kilobytes that end at an empty line (one of blanks alone is empty), or at the end of
+  // any line where they grow beyond that.
   void find_passages() {
-    constexpr size_t kPassage = 4096;
-    for (size_t begin = text_.find_first_not_of(" \t\r\n"); begin != std::string::npos && begin < text_.size();) {
-      const size_t line = text_.find("\n\n", std::min(begin + kPassage, text_.size()));
-      const size_t end = line == std::string::npos ? text_.size() : line + 2;
-      documents_.push_back({begin, end - begin, 0});
-      begin = end;
+    constexpr size_t kPassage = 4096, kMost = 4 * kPassage;
+    int64_t line = 1;
+    Document passage{0, 0, 0};
+    for (size_t at = 0; at < text_.size(); ++line) {
+      const size_t end = std::min(text_.find('\n', at), text_.size() - 1) + 1;
+      const std::string_view own = std::string_view(text_).substr(at, end - at);
+      const bool empty = own.find_first_not_of(" \t\r\n") == std::string_view::npos;
+      if (passage.size == 0 && !empty) passage = {at, 0, line};
+      if (passage.line > 0) passage.size = end - passage.begin;
+      at = end;
+      if (passage.size < (empty ? kPassage : kMost)) continue;
+      documents_.push_back(std::exchange(passage, {0, 0, 0}));
     }
+    if (passage.size > 0) documents_.push_back(passage);
   }
 
   Result<std::vector<TokenId>> encode(const Document& document) const {

@@ -46,7 +46,7 @@ struct CalibrationSet {
 };
 
 // Documents of each file (a line of a .jsonl file: {"text"} or {"messages"} through the chat template; of another file,
-// passages of some kilobytes) in an order drawn by the seed, one after the other, cut into samples of `length` tokens.
+// passages of some kilobytes that end at an empty line where there is one) in an order drawn by the seed, one after the other, cut into samples of `length` tokens.
 // Each sample comes from the file that lags furthest behind its weight. Errors: no text, fewer tokens than
 // kMinCalibrationTokens, a line that is neither, a length beyond the model's context.
 inline constexpr int64_t kMinCalibrationTokens = 128;

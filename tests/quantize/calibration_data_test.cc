@@ -87,6 +87,25 @@ TEST_F(CalibrationData, FilesAreMixedByWeight) {
   EXPECT_EQ(all->notes.size(), 3u);  // all of it used, less than asked for, little text
 }
 
+// Empty lines may hold blanks, and lines may end in CR LF; a text without any is cut all the same.
+TEST_F(CalibrationData, PlainTextIsCutIntoPassages) {
+  for (const std::string between : {"\n\n", "\n \n", "\n\t \n \n", "\r\n\r\n", "\r\n \r\n", "\n"}) {
+    std::string text = " \n\r\n";
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(1000 + i) + std::string(240, '.') + between;
+    const auto path = write("text.txt", text);
+    const auto set = read({{path, 1}}, 1000, 250);
+    ASSERT_TRUE(set.has_value()) << set.error().message();
+    const bool lines_only = between == "\n";
+    EXPECT_GE(set->files[0].documents, lines_only ? 6 : 20) << testing::PrintToString(between);
+    EXPECT_LE(set->files[0].documents, lines_only ? 7 : 26) << testing::PrintToString(between);
+    // Nothing is lost, and passages begin with a line.
+    const std::string read_back = text_of(*set);
+    for (int i = 0; i < 400; ++i)
+      ASSERT_NE(read_back.find("line " + std::to_string(1000 + i) + "."), std::string::npos) << i;
+    EXPECT_EQ(read_back.substr(0, 5), "line ");
+  }
+}
+
 TEST_F(CalibrationData, CoverageCountsPositions) {
   CalibrationSet set;
   set.samples = {std::vector<TokenId>(600), std::vector<TokenId>(3000)};
