@@ -291,8 +291,7 @@ TEST_F(TransformedQuantization, WhatNeedsTextSaysSo) {
 // A rotation of what is rotated would transform down's inputs once and its weights twice.
 TEST_F(TransformedQuantization, ARotatedSourceIsNotRotatedAgain) {
   std::string config(kOddModel);
-  config.insert(config.rfind('}'),
-                R"(, "octavo_transforms": {"down_proj_input": {"type": "hadamard", "block": 64}})");
+  config.insert(config.rfind('}'), R"(, "octavo_transforms": {"down_proj_input": {"type": "hadamard", "block": 64}})");
   write_model(model_, config);
   const Checkpoint source = open_model(model_);
   for (const Rotate rotate : {Rotate::kOnline, Rotate::kOffline}) {
