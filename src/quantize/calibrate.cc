@@ -324,6 +324,11 @@ Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerL
     OCTAVO_TRY(quantize_group(layer, input));
   }
   auto loaded = loader.group(layer, input, [&](const LinearModule& module) { return source(module); });
+  // Checkpoint::linear() looked at all of the source's weight.
+  for (const auto& [module, stands_for] : entries_) {
+    const TensorEntry& stored = *checkpoint_.tensors().find(module + ".weight");
+    checkpoint_.tensors().forget(stored, 0, stored.shape[0]);
+  }
   entries_.clear();
   wide_.clear();
   const bool last = input == LinearInput::kDown || input == LinearInput::kHead;
