@@ -47,8 +47,10 @@ Error Quantizer::ended(Error error) {
     work_->remove();
     return error;
   }
-  error.remedy += fmt::format("{}{} finished layers are kept in {}: the same command goes on with them, or remove it",
-                              error.remedy.empty() ? "" : "; ", finished, work_->path().string());
+  error.remedy += fmt::format("{}{} kept in {}: the same command goes on from there, or remove it",
+                              error.remedy.empty() ? "" : "; ",
+                              finished == 1 ? "1 finished layer is" : fmt::format("{} finished layers are", finished),
+                              work_->path().string());
   return error;
 }
 

@@ -31,7 +31,7 @@ TEST_F(Ended, DamagedActivationsNameTheTextAndLeaveWhatIsFinished) {
   EXPECT_NE(error.find("model.layers.1.qkv_input"), std::string::npos) << error;
   EXPECT_NE(error.find("sample 0 ("), std::string::npos) << error;
   EXPECT_NE(error.find("text.txt, what begins in line 1"), std::string::npos) << error;
-  EXPECT_NE(error.find("1 finished layers are kept in"), std::string::npos) << error;
+  EXPECT_NE(error.find("1 finished layer is kept in"), std::string::npos) << error;
   EXPECT_TRUE(fs::exists(folder_ / "refused.work"));
   // Another text is another run, and the work of the first is not thrown away unasked.
   QuantizeOptions other = rounded;
@@ -66,7 +66,7 @@ TEST_F(Ended, AFullDiskKeepsWhatIsFinished) {
   const std::string error = error_of(limited, "out");
   full.reset();
   EXPECT_NE(error.find("layer-00001"), std::string::npos) << error;
-  EXPECT_NE(error.find("1 finished layers are kept in"), std::string::npos) << error;
+  EXPECT_NE(error.find("1 finished layer is kept in"), std::string::npos) << error;
   const auto resumed = run("out", options());
   ASSERT_TRUE(resumed.has_value()) << resumed.error().message();
   EXPECT_EQ(bytes_of("whole"), bytes_of("out"));
