@@ -15,7 +15,7 @@ namespace {
 Error system_error(std::string what, const std::filesystem::path& path) {
   const int code = errno;
   Error error{.what = std::move(what), .where = path.string(), .found = std::strerror(code)};
-  if (code == ENOSPC || code == EDQUOT) error.remedy = "free space on that disk, or choose another output folder";
+  if (code == ENOSPC || code == EDQUOT) error.remedy = "free space on that disk";
   if (code == ENOENT) error.remedy = "check the path";
   return error;
 }

@@ -57,6 +57,9 @@ void Flags::flag(std::string_view name, bool& value, std::string_view help) {
 void Flags::group(std::string_view title) {
   impl_->group = title;
 }
+std::function<bool(std::string_view name)> Flags::given() const {
+  return [app = impl_->app](std::string_view name) { return app->count("--" + std::string(name)) > 0; };
+}
 
 namespace {
 

@@ -31,6 +31,9 @@ class Flags {
   // Flags that follow are listed under this heading in --help.
   void group(std::string_view title);
 
+  // Says, while the command runs, whether --name was on the command line.
+  std::function<bool(std::string_view name)> given() const;
+
   struct Impl;
   explicit Flags(std::unique_ptr<Impl> impl);
   ~Flags();

@@ -1,5 +1,6 @@
 // octavo quantize: a checkpoint in eight bits, that Octavo and other engines load.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -28,8 +29,7 @@ class QuantizeCommand final : public Command {
     flags.argument("MODEL", model_, "The model folder to quantize");
     flags.argument("OUT", out_, "The folder to write (new or empty)");
     flags.group("Precision");
-    flags.option("scheme", options_.plan.scheme,
-                 "fp8, fp8-block, fp8-block-ue8m0, fp8-tensor, fp8-static, fp8-weight, int8");
+    flags.option("scheme", options_.plan.scheme, fmt::format("{}; bf16 with --kv", fmt::join(weight_schemes(), ", ")));
     flags.option("plan", plan_, "A plan file instead of a scheme: the format of every layer (octavo sensitivity)");
     flags.option("ignore", options_.plan.ignore,
                  "Keep these modules wide: a name, a role (down_proj), or re:PATTERN; may be repeated");
@@ -40,7 +40,7 @@ class QuantizeCommand final : public Command {
     flags.option("calibrate", calibrate_,
                  "FILE[:WEIGHT][,FILE...]: .jsonl lines of {\"text\"} or {\"messages\"}, or plain text");
     flags.option("samples", calibration_.data.samples, "Sequences of calibration text");
-    flags.option("length", calibration_.data.length, "Tokens of a sequence");
+    flags.option("length", calibration_.data.length, "Tokens of a sequence (by default at most the model's context)");
     flags.option("seed", calibration_.data.seed, "Draws the documents and their order");
     flags.option("rounding", rounding_,
                  "nearest, gptq, awq or awq-gptq (default: gptq with --calibrate, else nearest)");
@@ -70,9 +70,11 @@ class QuantizeCommand final : public Command {
                  "that every engine loads it");
     machine_.declare(flags);
     output_.declare(flags);
+    given_ = flags.given();
   }
 
   Result<void> run() override {
+    OCTAVO_TRY(check_idle_flags());
     OCTAVO_ASSIGN(options_.plan.file, open_plan(plan_));
     if (options_.plan.scheme.empty() && plan_.empty() && scales_from_.empty())
       return fail({.what = "no scheme",
@@ -86,6 +88,8 @@ class QuantizeCommand final : public Command {
     OCTAVO_TRY(read_calibration(machine));
     OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model_));
     OCTAVO_TRY(read_earlier(checkpoint.config()));
+    if (options_.calibrate && !given_("length"))
+      options_.calibrate->data.length = std::min(calibration_.data.length, checkpoint.config().context_length());
     if (dry_run_) return print_estimate(checkpoint);
     const auto start = std::chrono::steady_clock::now();
     Result<QuantizeSummary> quantized = fail({});
@@ -106,6 +110,34 @@ class QuantizeCommand final : public Command {
   }
 
  private:
+  // Schemes that quantize weights, as the one list has them.
+  static std::vector<std::string_view> weight_schemes() {
+    std::vector<std::string_view> names;
+    for (const Scheme& scheme : schemes())
+      if (scheme.weight.scaled()) names.push_back(scheme.name);
+    return names;
+  }
+
+  // Flags that would change nothing.
+  Result<void> check_idle_flags() const {
+    const auto idle = [&](std::string_view flag, std::string_view needed) {
+      return fail({.what = "the flag has no effect here",
+                   .where = fmt::format("--{}", flag),
+                   .expected = fmt::format("beside it {}", needed),
+                   .remedy = fmt::format("leave out --{}, or add {}", flag, needed)});
+    };
+    const bool gptq = rounding_.empty() || rounding_.ends_with("gptq");
+    for (const std::string_view flag :
+         {"samples", "length", "damping", "act-order", "memory-limit", "wide-activations"})
+      if (calibrate_.empty() && given_(flag)) return idle(flag, "--calibrate FILE");
+    if (calibrate_.empty() && given_("estimator") && scales_from_.empty())
+      return idle("estimator", "--calibrate FILE, or --scales-from calibration.npz");
+    if (calibrate_.empty() && given_("seed") && rotate_.empty()) return idle("seed", "--calibrate FILE, or --rotate");
+    for (const std::string_view flag : {"damping", "act-order"})
+      if (!gptq && given_(flag)) return idle(flag, "--rounding gptq or awq-gptq");
+    return {};
+  }
+
   Result<void> read_earlier(const ModelConfig& config) {
     if (scales_from_.empty()) return {};
     OCTAVO_ASSIGN(options_.earlier, read_earlier_scales(scales_from_, config));
@@ -209,18 +241,23 @@ class QuantizeCommand final : public Command {
   Result<void> print_estimate(const Checkpoint& checkpoint) const {
     OCTAVO_ASSIGN(const QuantizeEstimate e, estimate_quantization(checkpoint, out_, options_));
     if (output_.json) {
-      const Json out = {{"memory_bytes", e.memory_bytes},   {"disk_bytes", e.disk_bytes},
-                        {"output_bytes", e.output_bytes},   {"spilled_bytes", e.spilled_bytes},
-                        {"calibration_samples", e.samples}, {"calibration_tokens", e.tokens},
-                        {"calibration_seconds", e.seconds}};
+      const Json out = {{"memory_bytes", e.memory_bytes},
+                        {"disk_bytes", e.disk_bytes},
+                        {"output_bytes", e.output_bytes},
+                        {"spilled_bytes", e.spilled_bytes},
+                        {"calibration_samples", e.samples},
+                        {"calibration_tokens", e.tokens},
+                        {"calibration_seconds", e.calibration_seconds},
+                        {"seconds", e.seconds}};
       fmt::print("{}\n", out.dump(2));
       return {};
     }
-    fmt::print("{}: about {} of memory, {} of disk while it is made, {} afterwards\n", out_,
-               human_bytes(static_cast<double>(e.memory_bytes)), human_bytes(static_cast<double>(e.disk_bytes)),
-               human_bytes(static_cast<double>(e.output_bytes)));
+    fmt::print("{}: about {} of memory, {} of free disk space while it is made, {} of tensors afterwards; about {}\n",
+               out_, human_bytes(static_cast<double>(e.memory_bytes)), human_bytes(static_cast<double>(e.disk_bytes)),
+               human_bytes(static_cast<double>(e.output_bytes)), human_seconds(e.seconds));
     if (!options_.calibrate) return {};
-    fmt::print("  calibration on {} tokens in {} samples: about {}\n", e.tokens, e.samples, human_seconds(e.seconds));
+    fmt::print("  calibration on {} tokens in {} samples: about {} of it\n", e.tokens, e.samples,
+               human_seconds(e.calibration_seconds));
     if (e.spilled_bytes > 0)
       fmt::print("  {} of activations are spilled to disk: --memory-limit\n",
                  human_bytes(static_cast<double>(e.spilled_bytes)));
@@ -280,6 +317,11 @@ class QuantizeCommand final : public Command {
     for (const CalibrationSet::File& file : s.calibration_files)
       fmt::print("  calibrated on {}: {} tokens in {} samples, {} of {} documents\n", file.path, file.tokens_used,
                  file.samples, file.documents_used, file.documents);
+    std::string positions;
+    for (const CalibrationSet::Coverage& band : s.coverage)
+      if (band.tokens > 0)
+        positions += fmt::format("{}{} at {}", positions.empty() ? "" : ", ", band.tokens, band.describe());
+    fmt::print("  tokens by position: {}\n", positions);
     double sum = 0, worst = 0;
     std::string_view worst_name;
     for (const QuantizeSummary::Tensor& t : s.quantized) {
@@ -336,6 +378,7 @@ class QuantizeCommand final : public Command {
   bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
+  std::function<bool(std::string_view)> given_;
   MachineOptions machine_;
   OutputOptions output_;
 };

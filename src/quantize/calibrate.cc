@@ -7,11 +7,11 @@
 
 #include "formats/quantize_rows.h"
 #include "kernels/linear.h"
+#include "quantize/damage.h"
 #include "quantize/kv_calibrator.h"
 #include "quantize/outliers.h"
 #include "quantize/quantization_config.h"
 #include "quantize/scale_search.h"
-#include "quantize/statistics_file.h"
 
 namespace octavo {
 namespace {
@@ -80,7 +80,7 @@ Calibrator::Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, 
 std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
                                     const CalibrateOptions& options, const CalibrationSet& samples,
                                     const WeightTransform* transform) {
-  std::string text = fmt::format("octavo calibration 2\nmodel {}\n", checkpoint.path().string());
+  std::string text = fmt::format("octavo calibration 3\nmodel {}\n", checkpoint.path().string());
   std::error_code ignored;
   std::vector<std::string> files;
   for (fs::directory_iterator it(checkpoint.path(), ignored), end; it != end; it.increment(ignored))
@@ -106,16 +106,17 @@ std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const Precisio
   return text;
 }
 
-Result<void> Calibrator::run(const CalibrationSet& samples, int64_t layers) {
-  PassOptions pass_options;
-  pass_options.isa = options_.isa;
-  pass_options.memory_limit = options_.memory_limit;
-  pass_options.spill_folder = folder_.path();
-  pass_options.progress = options_.progress;
-  pass_options.layers = layers;
+Result<void> Calibrator::run(const CalibrationSet& samples, PassOptions options) {
+  options.isa = options_.isa;
+  options.memory_limit = options_.memory_limit;
+  options.spill_folder = folder_.path();
+  options.progress = options_.progress;
+  samples_ = &samples;
   OCTAVO_TRY(load_factors());
-  CalibrationPass pass(checkpoint_, run_plan_, samples, pass_options, pool_);
-  return pass.run(*this);
+  CalibrationPass pass(checkpoint_, run_plan_, samples, std::move(options), pool_);
+  const Result<void> ran = pass.run(*this);
+  fit_seconds_ += pass.fit_seconds();
+  return ran;
 }
 
 bool Calibrator::watches(int layer) const {
@@ -135,13 +136,7 @@ std::vector<const QuantizeJob*> Calibrator::jobs_of(int layer, LinearInput input
 Result<void> Calibrator::see(int layer, LinearInput input, int64_t sample, const Activation& rows) {
   const auto [place, is_new] = statistics_.try_emplace(place_name(layer, input), rows.cols);
   place->second.add(rows.format.element, rows.codes, rows.rows, rows.code_stride, pool_);
-  if (place->second.damaged()) {
-    const LogHistogram& histogram = place->second.histogram();
-    return fail({.what = "activations are NaN or infinite",
-                 .where = fmt::format("{}, calibration sample {}", place->first, sample),
-                 .found = fmt::format("{} NaN, {} infinite", histogram.nans(), histogram.infinities()),
-                 .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
-  }
+  if (place->second.damaged()) return fail(damaged_activations(place->first, *samples_, sample));
   const bool awq = transform_ != nullptr && transform_->options().awq;
   if ((options_.rounding != Rounding::kGptq && !awq) || jobs_of(layer, input).empty()) return {};
   if (!hessian_) hessian_ = std::make_unique<Hessian>(rows.cols, options_.isa);
@@ -157,10 +152,7 @@ Result<void> Calibrator::see_kv(int layer, int64_t sample, int64_t rows, const f
       const auto [place, is_new] = statistics_.try_emplace(kv_place_name(layer, key, head), c.head_dim);
       const float* values = (key ? k : v) + head * c.head_dim;
       place->second.add(ElementType::kF32, reinterpret_cast<const std::byte*>(values), rows, stride * 4, pool_);
-      if (place->second.damaged())
-        return fail({.what = "keys or values are NaN or infinite",
-                     .where = fmt::format("{}, calibration sample {}", place->first, sample),
-                     .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+      if (place->second.damaged()) return fail(damaged_activations(place->first, *samples_, sample));
     }
   return {};
 }
@@ -171,10 +163,7 @@ Result<std::vector<float>> Calibrator::read_weight(const LinearModule& module) c
   OCTAVO_TRY(checkpoint_.tensors().read_f32(entry, 0, module.rows, values));
   checkpoint_.tensors().forget(entry, 0, module.rows);
   if (const auto bad = find_non_finite(rows_of(values, module.rows, module.cols)))
-    return fail(
-        {.what = "a weight that is to be quantized is NaN or infinite",
-         .where = fmt::format("{}: tensor {}, row {}, column {}", entry.file.string(), entry.name, bad->row, bad->col),
-         .remedy = "the checkpoint is damaged: fetch it again, or leave this module out with --ignore"});
+    return fail(damaged_weight(entry, bad->row, bad->col));
   return values;
 }
 
@@ -182,18 +171,14 @@ Result<std::vector<float>> Calibrator::read_weight(const LinearModule& module) c
 // share none.
 Result<float> Calibrator::shared_amax(const QuantizeJob& job, const std::vector<int32_t>& outliers) {
   if (job.format.granularity != Granularity::kTensor && !job.format.outer()) return 0.0f;
-  if (const auto known = shared_amax_.find(job.fused); known != shared_amax_.end()) return known->second;
-  float amax = 0;
-  for (const QuantizeJob& other : jobs_) {
-    if (other.fused != job.fused || other.format != job.format) continue;
+  return shared_amax_.of(jobs_, job, [&](const QuantizeJob& other) -> Result<float> {
     OCTAVO_ASSIGN(std::vector<float> values, read_weight(other.module));
     take_outlier_columns(values, other.module.cols, outliers);
-    float own = 0;
+    float amax = 0;
     group_amax(rows_of(values, other.module.rows, other.module.cols), tensor_wide_format(ElementType::kE4m3),
-               {&own, 1});
-    amax = std::max(amax, own);
-  }
-  return shared_amax_[job.fused] = amax;
+               {&amax, 1});
+    return amax;
+  });
 }
 
 Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, const GptqSolver* solver,
@@ -255,17 +240,18 @@ Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
   return {};
 }
 
-// The static scale of a group's input, and a note where another estimator than amax does worse than it.
+// The static scale of a group's input, and a note where another estimator than amax does worse than it, or nothing.
 float Calibrator::input_scale(int layer, LinearInput input, const TensorFormat& format) {
   const std::string place = place_name(layer, input);
   const ValueStatistics& seen = statistics_.at(place);
   const ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, options_.estimator);
-  std::string note = fmt::format(
-      "{}: {} loses to amax on the calibration's activations: relative squared error {:.3g}, "
-      "amax {:.3g}",
-      place, estimator_text(options_.estimator), estimate.error, estimate.amax_error);
-  const bool known = std::find(notes_.begin(), notes_.end(), note) != notes_.end();
-  if (estimate.loses_to_amax() && !known) notes_.push_back(std::move(note));
+  const auto add = [&](std::string note) {  // modules that read the same input come here one after the other
+    if (std::find(notes_.begin(), notes_.end(), note) == notes_.end()) notes_.push_back(std::move(note));
+  };
+  if (estimate.fell_back) add(fallback_note(place, options_.estimator));
+  if (estimate.loses_to_amax())
+    add(fmt::format("{}: {} loses to amax on the calibration's activations: relative squared error {:.3g}, amax {:.3g}",
+                    place, estimator_text(options_.estimator), estimate.error, estimate.amax_error));
   return estimate.scale;
 }
 
@@ -274,8 +260,19 @@ Result<StatisticsMap> Calibrator::statistics() const {
   const int layers = static_cast<int>(checkpoint_.config().num_layers);
   for (int layer = -1; layer < layers; ++layer) {
     if (layer < 0 && !folder_.has(layer)) continue;
-    OCTAVO_ASSIGN(StatisticsMap own, read_statistics(folder_.statistics_file(layer)));
+    OCTAVO_ASSIGN(StatisticsMap own, folder_.load_statistics(layer));
     all.merge(own);
+  }
+  return all;
+}
+
+Result<std::vector<std::string>> Calibrator::notes() const {
+  std::vector<std::string> all;
+  for (int layer = 0; layer <= static_cast<int>(checkpoint_.config().num_layers); ++layer) {
+    const int own = layer == checkpoint_.config().num_layers ? -1 : layer;
+    if (!folder_.has(own)) continue;
+    OCTAVO_ASSIGN(const std::vector<std::string> notes, folder_.load_notes(own));
+    all.insert(all.end(), notes.begin(), notes.end());
   }
   return all;
 }
@@ -322,17 +319,24 @@ Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerL
   if (finished) {
     OCTAVO_TRY(load_finished(layer));
   } else {
+    if (loaded_layer_ != kNoLayer) weights_.clear();  // of a finished one
+    loaded_layer_ = kNoLayer;
     OCTAVO_TRY(quantize_group(layer, input));
   }
   auto loaded = loader.group(layer, input, [&](const LinearModule& module) { return source(module); });
+  // Checkpoint::linear() looked at all of the source's weight.
+  for (const auto& [module, stands_for] : entries_) {
+    const TensorEntry& stored = *checkpoint_.tensors().find(module + ".weight");
+    checkpoint_.tensors().forget(stored, 0, stored.shape[0]);
+  }
   entries_.clear();
   wide_.clear();
   const bool last = input == LinearInput::kDown || input == LinearInput::kHead;
   if (loaded && !finished && last) {
-    OCTAVO_TRY(write_statistics(folder_.statistics_file(layer), statistics_));
-    OCTAVO_TRY(folder_.save(layer, weights_, layer_factors(layer)));  // last: this file says that the layer is finished
+    OCTAVO_TRY(folder_.save(layer, weights_, {statistics_, layer_factors(layer), notes_}));
     weights_.clear();
     statistics_.clear();
+    notes_.clear();
   }
   weight_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;

@@ -2,6 +2,7 @@
 // activation scales and, by GPTQ, its weights. Finished layers lie in a work folder.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,6 +46,26 @@ struct QuantizeJob {
   std::string fused;  // modules of the same text and format share a scale per tensor, or the outer scale
 };
 
+// The largest magnitude of all the weights that share a scale with a job's: found once.
+class SharedAmax {
+ public:
+  // amax_of(job) -> Result<float>
+  template <class Jobs, class AmaxOf>
+  Result<float> of(const Jobs& jobs, const QuantizeJob& job, AmaxOf amax_of) {
+    if (const auto known = known_.find(job.fused); known != known_.end()) return known->second;
+    float amax = 0;
+    for (const auto& other : jobs) {
+      if (other.fused != job.fused || other.format != job.format) continue;
+      OCTAVO_ASSIGN(const float own, amax_of(other));
+      amax = std::max(amax, own);
+    }
+    return known_[job.fused] = amax;
+  }
+
+ private:
+  std::map<std::string, float> known_;
+};
+
 // The formats that layers run in while they are calibrated: weights as planned where a fast kernel takes them, else the
 // same values in FP32; activations as the options say.
 PrecisionPlan running_plan(const PrecisionPlan& plan, const std::vector<LinearModule>& modules,
@@ -57,19 +78,21 @@ class Calibrator final : public PassVisitor {
              const CalibrateOptions& options, const WorkFolder& folder, ThreadPool& pool,
              WeightTransform* transform = nullptr);
 
-  // Every layer that the work folder lacks. Afterwards it has them all.
-  Result<void> run(const CalibrationSet& samples, int64_t layers = -1);
-  // Seconds spent on weights, not on samples: factoring and rounding.
+  // Every layer that the work folder lacks. Afterwards it has them all. `pass`: what part of the model, and its phases;
+  // the rest of it is set here.
+  Result<void> run(const CalibrationSet& samples, PassOptions pass = {});
+  // Seconds spent on weights, not on samples: factoring and rounding; and on samples for factors.
   double weight_seconds() const { return weight_seconds_; }
+  double fit_seconds() const { return fit_seconds_; }
 
   // Everything that decides the bytes of the result, as text.
   static std::string fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
                                  const CalibrateOptions& options, const CalibrationSet& samples,
                                  const WeightTransform* transform = nullptr);
 
-  const std::vector<std::string>& notes() const { return notes_; }
   // Of every layer, also of those that an earlier run finished.
   Result<StatisticsMap> statistics() const;
+  Result<std::vector<std::string>> notes() const;
 
   bool watches(int layer) const override;
   bool fits(int layer) const override;
@@ -109,13 +132,15 @@ class Calibrator final : public PassVisitor {
     std::unique_ptr<Hessian> hessian;  // for AWQ
   };
   std::map<LinearInput, SourceActivations> source_seen_;  // of the layer that is being fitted
-  int loaded_layer_ = -2;
+  static constexpr int kNoLayer = -2;
+  int loaded_layer_ = kNoLayer;                 // the finished layer whose weights weights_ holds
   QuantizedLayer weights_;                      // of the layer at work
   std::map<std::string, TensorEntry> entries_;  // views of weights_, as a checkpoint would have them
   std::map<std::string, std::vector<float>> wide_;
-  std::map<std::string, float> shared_amax_;
-  std::vector<std::string> notes_;
-  double weight_seconds_ = 0;
+  SharedAmax shared_amax_;
+  std::vector<std::string> notes_;  // of the layer at work
+  const CalibrationSet* samples_ = nullptr;
+  double weight_seconds_ = 0, fit_seconds_ = 0;
 };
 
 }  // namespace octavo

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "quantize/calibrate.h"
 #include "quantize/channel_factors.h"
+#include "quantize/damage.h"
 
 namespace octavo {
 namespace {
@@ -43,10 +44,7 @@ Result<void> Calibrator::see_source(int layer, LinearInput input, int64_t sample
   SourceActivations& seen = source_seen_[input];
   add_amax(rows, seen.amax);
   for (const float amax : seen.amax)
-    if (!std::isfinite(amax))
-      return fail({.what = "activations are NaN or infinite",
-                   .where = fmt::format("{}, calibration sample {}", place_name(layer, input), sample),
-                   .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+    if (!std::isfinite(amax)) return fail(damaged_activations(place_name(layer, input), *samples_, sample));
   if (!transform_->options().awq) return {};
   if (!seen.hessian) seen.hessian = std::make_unique<Hessian>(rows.cols, options_.isa);
   seen.hessian->add(rows, pool_);

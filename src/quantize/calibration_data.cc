@@ -1,11 +1,14 @@
 #include "quantize/calibration_data.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
+#include <deque>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -80,13 +83,14 @@ class DocumentEncoder {
 class TokenStream {
  public:
   static Result<TokenStream> open(const CalibrationSource& source, const DocumentEncoder& encoder, uint64_t seed) {
-    TokenStream stream(source, encoder);
-    OCTAVO_ASSIGN(stream.text_, read_text_file(source.path));
+    OCTAVO_ASSIGN(MappedFile file, MappedFile::open(source.path));
+    TokenStream stream(source, std::move(file), encoder);
     stream.json_lines_ = source.path.extension() == ".jsonl";
     if (stream.json_lines_)
       stream.find_lines();
     else
       stream.find_passages();
+    stream.mapped_.forget(0, stream.text_.size());
     if (stream.documents_.empty())
       return fail({.what = "calibration file is empty",
                    .where = source.path.string(),
@@ -99,16 +103,25 @@ class TokenStream {
     return stream;
   }
 
-  // The next `length` tokens; fewer when the file ends; empty when it has ended.
-  Result<std::vector<TokenId>> take(int64_t length) {
+  // The next `length` tokens; fewer when the file ends; empty when it has ended. `lines`: where their documents begin.
+  Result<std::vector<TokenId>> take(int64_t length, std::vector<int64_t>& lines) {
     while (static_cast<int64_t>(pending_.size()) < length && next_ < documents_.size()) {
       OCTAVO_ASSIGN(const std::vector<TokenId> tokens, encode(documents_[next_]));
       pending_.insert(pending_.end(), tokens.begin(), tokens.end());
+      if (!tokens.empty()) pending_lines_.emplace_back(documents_[next_].line, std::ssize(tokens));
       ++next_;
     }
     const auto count = static_cast<std::ptrdiff_t>(std::min(length, static_cast<int64_t>(pending_.size())));
     std::vector<TokenId> taken(pending_.begin(), pending_.begin() + count);
     pending_.erase(pending_.begin(), pending_.begin() + count);
+    for (int64_t left = count; left > 0;) {
+      auto& [line, tokens] = pending_lines_.front();
+      lines.push_back(line);
+      const int64_t used = std::min(left, tokens);
+      left -= used;
+      tokens -= used;
+      if (tokens == 0) pending_lines_.pop_front();
+    }
     file_.documents_used = static_cast<int64_t>(next_);
     file_.tokens_used += count;
     if (count > 0) ++file_.samples;
@@ -122,10 +135,13 @@ class TokenStream {
  private:
   struct Document {
     size_t begin, size;
-    int64_t line;
+    int64_t line;  // of the file, from 1 on: where it begins
   };
 
-  TokenStream(const CalibrationSource& source, const DocumentEncoder& encoder) : encoder_(&encoder) {
+  TokenStream(const CalibrationSource& source, MappedFile mapped, const DocumentEncoder& encoder)
+      : encoder_(&encoder),
+        mapped_(std::move(mapped)),
+        text_(reinterpret_cast<const char*>(mapped_.bytes().data()), mapped_.bytes().size()) {
     file_.path = source.path.string();
     file_.weight = source.weight;
   }
@@ -139,19 +155,27 @@ class TokenStream {
     }
   }
 
-  // Plain text: passages of some kilobytes that end at an empty line.
+  // Plain text: passages of some kilobytes that end at an empty line (one of blanks alone is empty), or at the end of
+  // any line where they grow beyond that.
   void find_passages() {
-    constexpr size_t kPassage = 4096;
-    for (size_t begin = text_.find_first_not_of(" \t\r\n"); begin != std::string::npos && begin < text_.size();) {
-      const size_t line = text_.find("\n\n", std::min(begin + kPassage, text_.size()));
-      const size_t end = line == std::string::npos ? text_.size() : line + 2;
-      documents_.push_back({begin, end - begin, 0});
-      begin = end;
+    constexpr size_t kPassage = 4096, kMost = 4 * kPassage;
+    int64_t line = 1;
+    Document passage{0, 0, 0};
+    for (size_t at = 0; at < text_.size(); ++line) {
+      const size_t end = std::min(text_.find('\n', at), text_.size() - 1) + 1;
+      const std::string_view own = text_.substr(at, end - at);
+      const bool empty = own.find_first_not_of(" \t\r\n") == std::string_view::npos;
+      if (passage.size == 0 && !empty) passage = {at, 0, line};
+      if (passage.line > 0) passage.size = end - passage.begin;
+      at = end;
+      if (passage.size < (empty ? kPassage : kMost)) continue;
+      documents_.push_back(std::exchange(passage, {0, 0, 0}));
     }
+    if (passage.size > 0) documents_.push_back(passage);
   }
 
   Result<std::vector<TokenId>> encode(const Document& document) const {
-    const std::string_view text = std::string_view(text_).substr(document.begin, document.size);
+    const std::string_view text = text_.substr(document.begin, document.size);
     if (!json_lines_) return encoder_->text(text, file_.path);
     const std::string where = fmt::format("{}, line {}", file_.path, document.line);
     OCTAVO_ASSIGN(const Json object, parse_json(text, where));
@@ -169,11 +193,13 @@ class TokenStream {
 
   const DocumentEncoder* encoder_;
   CalibrationSet::File file_;
-  std::string text_;
+  MappedFile mapped_;
+  std::string_view text_;  // of mapped_
   bool json_lines_ = false, dry_ = false;
   std::vector<Document> documents_;
   size_t next_ = 0;
   std::vector<TokenId> pending_;
+  std::deque<std::pair<int64_t, int64_t>> pending_lines_;  // of the pending tokens: line of the document, tokens of it
 };
 
 Result<void> check_options(const ModelConfig& config, const CalibrationDataOptions& options) {
@@ -204,7 +230,18 @@ TokenStream* furthest_behind(std::vector<TokenStream>& streams) {
   return best;
 }
 
-void add_notes(const CalibrationDataOptions& options, CalibrationSet& set) {
+// Bands of positions that the model's context reaches and the text hardly does.
+std::string thin_bands(const CalibrationSet& set, int64_t context) {
+  std::string bands;
+  for (const CalibrationSet::Coverage& band : set.coverage()) {
+    const bool told = band.begin == 0 && set.tokens() < kFewCalibrationTokens;  // by the note of all tokens
+    if (told || band.begin >= context || band.tokens >= kFewBandTokens) continue;
+    bands += fmt::format("{}{} at {}", bands.empty() ? "" : ", ", band.tokens, band.describe());
+  }
+  return bands;
+}
+
+void add_notes(const CalibrationDataOptions& options, int64_t context, CalibrationSet& set) {
   const int64_t wanted = options.samples * options.length;
   for (const CalibrationSet::File& file : set.files)
     if (file.documents_used == file.documents && set.tokens() < wanted)
@@ -214,6 +251,11 @@ void add_notes(const CalibrationDataOptions& options, CalibrationSet& set) {
   if (set.tokens() < kFewCalibrationTokens)
     set.notes.push_back(
         fmt::format("only {} tokens of calibration text: {} or more are advised", set.tokens(), kFewCalibrationTokens));
+  if (const std::string bands = thin_bands(set, context); !bands.empty())
+    set.notes.push_back(fmt::format(
+        "little calibration text at some positions of the model's context: tokens {}; {} or more are advised where the "
+        "model is used (--length)",
+        bands, kFewBandTokens));
 }
 
 }  // namespace
@@ -248,6 +290,21 @@ int64_t CalibrationSet::tokens() const {
   return total;
 }
 
+std::string CalibrationSet::describe_sample(int64_t sample) const {
+  const std::string name = fmt::format("calibration sample {}", sample);
+  if (static_cast<size_t>(sample) >= origins.size()) return name;
+  constexpr size_t kMost = 8;
+  const Origin& origin = origins[static_cast<size_t>(sample)];
+  const std::span<const int64_t> lines(origin.lines.data(), std::min(origin.lines.size(), kMost));
+  return fmt::format("{} ({}, what begins in line{} {}{})", name, files[origin.file].path, lines.size() > 1 ? "s" : "",
+                     fmt::join(lines, ", "),
+                     origin.lines.size() > kMost ? fmt::format(" and {} more", origin.lines.size() - kMost) : "");
+}
+
+std::string CalibrationSet::Coverage::describe() const {
+  return end == 0 ? fmt::format("positions from {} on", begin) : fmt::format("positions {} to {}", begin, end - 1);
+}
+
 std::vector<CalibrationSet::Coverage> CalibrationSet::coverage() const {
   std::vector<Coverage> buckets = {{0, 512, 0}, {512, 2048, 0}, {2048, 8192, 0}, {8192, 32768, 0}, {32768, 0, 0}};
   for (const std::vector<TokenId>& sample : samples)
@@ -273,8 +330,11 @@ Result<CalibrationSet> read_calibration_set(const std::filesystem::path& model, 
   while (static_cast<int64_t>(set.samples.size()) < options.samples) {
     TokenStream* stream = furthest_behind(streams);
     if (stream == nullptr) break;
-    OCTAVO_ASSIGN(std::vector<TokenId> sample, stream->take(options.length));
-    if (!sample.empty()) set.samples.push_back(std::move(sample));
+    CalibrationSet::Origin origin{.file = static_cast<size_t>(stream - streams.data()), .lines = {}};
+    OCTAVO_ASSIGN(std::vector<TokenId> sample, stream->take(options.length, origin.lines));
+    if (sample.empty()) continue;
+    set.samples.push_back(std::move(sample));
+    set.origins.push_back(std::move(origin));
   }
   for (const TokenStream& stream : streams) set.files.push_back(stream.file());
   if (set.tokens() < kMinCalibrationTokens)
@@ -282,7 +342,7 @@ Result<CalibrationSet> read_calibration_set(const std::filesystem::path& model, 
                  .where = "--calibrate",
                  .found = fmt::format("{} tokens", set.tokens()),
                  .expected = fmt::format("at least {}, better {}", kMinCalibrationTokens, kFewCalibrationTokens)});
-  add_notes(options, set);
+  add_notes(options, config.context_length(), set);
   return set;
 }
 

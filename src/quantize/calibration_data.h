@@ -33,24 +33,34 @@ struct CalibrationSet {
     double weight = 0;
     int64_t documents = 0, documents_used = 0, tokens_used = 0, samples = 0;
   };
+  struct Origin {
+    size_t file;
+    std::vector<int64_t> lines;  // where the documents begin that it holds tokens of, in its order
+  };
   std::vector<std::vector<TokenId>> samples;
+  std::vector<Origin> origins;  // of the samples
   std::vector<File> files;
   std::vector<std::string> notes;  // a file that ran dry, little text
 
   int64_t tokens() const;
+  // "calibration sample 3 (chat.jsonl, what begins in lines 7, 120)", for errors.
+  std::string describe_sample(int64_t sample) const;
   // Tokens at positions below 512, 2048, 8192, 32768 and beyond: what lengths were seen.
   struct Coverage {
-    int64_t begin, end, tokens;  // positions [begin, end); end 0: no limit
+    int64_t begin, end, tokens;    // positions [begin, end); end 0: no limit
+    std::string describe() const;  // "positions 512 to 2047"
   };
   std::vector<Coverage> coverage() const;
 };
 
 // Documents of each file (a line of a .jsonl file: {"text"} or {"messages"} through the chat template; of another file,
-// passages of some kilobytes) in an order drawn by the seed, one after the other, cut into samples of `length` tokens.
-// Each sample comes from the file that lags furthest behind its weight. Errors: no text, fewer tokens than
-// kMinCalibrationTokens, a line that is neither, a length beyond the model's context.
+// passages of some kilobytes that end at an empty line where there is one) in an order drawn by the seed, one after the
+// other, cut into samples of `length` tokens. Each sample comes from the file that lags furthest behind its weight.
+// Errors: no text, fewer tokens than kMinCalibrationTokens, a line that is neither, a length beyond the model's
+// context.
 inline constexpr int64_t kMinCalibrationTokens = 128;
 inline constexpr int64_t kFewCalibrationTokens = 16384;  // below this: a note
+inline constexpr int64_t kFewBandTokens = 4096;  // of a band of positions that the model's context reaches: a note
 Result<CalibrationSet> read_calibration_set(const std::filesystem::path& model, const ModelConfig& config,
                                             const CalibrationDataOptions& options);
 

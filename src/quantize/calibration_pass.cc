@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 
@@ -93,11 +94,14 @@ Result<void> CalibrationPass::prepare() {
   OCTAVO_ASSIGN(x_, SampleStore::create(samples, longest_ * c.hidden_size * static_cast<int64_t>(sizeof(float)),
                                         options_.memory_limit / 2, options_.spill_folder));
   OCTAVO_ASSIGN(const Embedding embedding, load_embedding(checkpoint_, plan_, report_));
+  const TensorEntry& entry = *checkpoint_.tensors().find("model.embed_tokens.weight");
   for (int64_t s = 0; s < samples; ++s) {
     float* x = reinterpret_cast<float*>(x_.overwrite(s));
     embed(embedding.view, set_.samples[static_cast<size_t>(s)], x, c.hidden_size);
+    checkpoint_.tensors().forget(entry, 0, c.vocab_size);
     OCTAVO_TRY(x_.save(s));
   }
+  end_phase();
   return {};
 }
 
@@ -123,9 +127,13 @@ PagedKvLayer CalibrationPass::fresh_kv(const KvPlan& plan, int64_t tokens) {
   return kv;
 }
 
-Result<void> CalibrationPass::each_sample(bool changes_x, std::string_view what, EachSample body) {
-  const auto samples = static_cast<int64_t>(set_.samples.size());
-  const double total = static_cast<double>(checkpoint_.config().num_layers * steps_ * samples);
+void CalibrationPass::end_phase() const {
+  if (options_.phase) options_.phase(x_.bytes_held() + held_.bytes_held());
+}
+
+// The first `most` samples.
+Result<void> CalibrationPass::each_sample(bool changes_x, std::string_view what, EachSample body, int64_t most) {
+  const auto samples = std::min(std::ssize(set_.samples), most);
   for (int64_t s = 0; s < samples; ++s) {
     const auto tokens = static_cast<int64_t>(set_.samples[static_cast<size_t>(s)].size());
     OCTAVO_ASSIGN(std::byte* const slab, x_.open(s));
@@ -133,8 +141,9 @@ Result<void> CalibrationPass::each_sample(bool changes_x, std::string_view what,
     OCTAVO_TRY(body(s, {reinterpret_cast<float*>(slab), tokens, {&sequence, 1}}));
     if (changes_x) OCTAVO_TRY(x_.save(s));
     done_ += 1;
-    if (options_.progress) options_.progress(std::min(done_, total), total, what);
+    if (options_.progress) options_.progress(done_, total_, what);
   }
+  done_ += static_cast<double>(std::ssize(set_.samples) - samples);
   return {};
 }
 
@@ -165,6 +174,7 @@ Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, Pa
   });
   if (!qkv_seen) return qkv_seen;
   OCTAVO_ASSIGN(layer.qkv, visitor.group(index, LinearInput::kQkv, loader_));
+  end_phase();
   OCTAVO_TRY(make_held(index, LinearInput::kO));
   const Result<void> o_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     const PagedKvLayer kv = fresh_kv(plan_.kv[static_cast<size_t>(index)], r.rows);
@@ -179,6 +189,7 @@ Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, Pa
   });
   if (!o_seen) return o_seen;
   OCTAVO_ASSIGN(layer.o, visitor.group(index, LinearInput::kO, loader_));
+  end_phase();
   return {};
 }
 
@@ -196,6 +207,7 @@ Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisi
   });
   if (!gate_up_seen) return gate_up_seen;
   OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
+  end_phase();
   OCTAVO_TRY(make_held(index, LinearInput::kDown));
   const Result<void> down_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     const auto norm = [&](const Activation& out) { runner_.norm(layer.post_norm, r.x, out, pool_); };
@@ -207,13 +219,23 @@ Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisi
   });
   if (!down_seen) return down_seen;
   OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
-  return each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
+  const Result<void> done = each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     OCTAVO_ASSIGN(std::byte* const slab, held_.open(s));
     const Activation held = held_rows(index, LinearInput::kDown, r.rows, slab);
     runner_.add_projection(
         layer.down, r, [&](const Activation& out) { hand_on(held, out); }, pool_);
     return {};
   });
+  end_phase();
+  held_ = SampleStore();
+  return done;
+}
+
+int64_t CalibrationPass::fit_tokens(const CalibrationSet& samples) {
+  int64_t tokens = 0;
+  for (int64_t s = 0; s < std::min(std::ssize(samples.samples), kFitSamples); ++s)
+    tokens += std::ssize(samples.samples[static_cast<size_t>(s)]);
+  return tokens;
 }
 
 // The layer as its source has it, on a few samples that go on as if nothing had been: what each group reads.
@@ -227,9 +249,10 @@ Result<void> CalibrationPass::fit_steps(int index, PassVisitor& visitor) {
       std::memcpy(out.codes, rows.codes, static_cast<size_t>(rows.rows * rows.code_stride));
     };
   };
-  const Result<void> seen =
-      each_sample(false, fmt::format("layer {}", index), [&](int64_t s, const LayerRows& held) -> Result<void> {
-        if (s >= kFitSamples) return {};
+  const auto start = std::chrono::steady_clock::now();
+  const Result<void> seen = each_sample(
+      false, fmt::format("layer {}", index),
+      [&](int64_t s, const LayerRows& held) -> Result<void> {
         std::copy_n(held.x, held.rows * c.hidden_size, fit_x_.data());
         const LayerRows r{fit_x_.data(), held.rows, held.sequences};
         const Activation normed = seen_.resize(bf16, r.rows, c.hidden_size);
@@ -248,9 +271,13 @@ Result<void> CalibrationPass::fit_steps(int index, PassVisitor& visitor) {
         const Activation gated = attended_.resize(bf16, r.rows, c.intermediate_size);
         runner_.silu_gate(gated, pool_);
         return visitor.see_source(index, LinearInput::kDown, s, gated);
-      });
+      },
+      kFitSamples);
   if (!seen) return seen;
-  return visitor.fit(index);
+  fit_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  OCTAVO_TRY(visitor.fit(index));
+  end_phase();
+  return {};
 }
 
 Result<void> CalibrationPass::run_layer(int index, PassVisitor& visitor) {
@@ -266,7 +293,6 @@ Result<void> CalibrationPass::run_through(int index, PassVisitor& visitor) {
   OCTAVO_ASSIGN(layer.o, visitor.group(index, LinearInput::kO, loader_));
   OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
   OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
-  held_ = SampleStore();
   const Result<void> run =
       each_sample(true, fmt::format("layer {}", index), [&](int64_t, const LayerRows& r) -> Result<void> {
         runner_.attention_block(layer, r, fresh_kv(plan_.kv[static_cast<size_t>(index)], r.rows), pool_);
@@ -279,7 +305,6 @@ Result<void> CalibrationPass::run_through(int index, PassVisitor& visitor) {
 }
 
 Result<void> CalibrationPass::see_head(PassVisitor& visitor) {
-  if (!visitor.watches(-1)) return {};
   OCTAVO_ASSIGN(const AlignedArray<float> weight, loader_.final_norm());
   const Result<void> head_seen = each_sample(false, "lm_head", [&](int64_t s, const LayerRows& r) -> Result<void> {
     const Activation in =
@@ -288,19 +313,25 @@ Result<void> CalibrationPass::see_head(PassVisitor& visitor) {
     return visitor.see(-1, LinearInput::kHead, s, in);
   });
   if (!head_seen) return head_seen;
-  return visitor.group(-1, LinearInput::kHead, loader_).map([](const LinearGroup&) {});
+  OCTAVO_TRY(visitor.group(-1, LinearInput::kHead, loader_));
+  end_phase();
+  return {};
 }
 
 Result<void> CalibrationPass::run(PassVisitor& visitor) {
-  OCTAVO_TRY(prepare());
+  const int64_t all = checkpoint_.config().num_layers;
+  const bool head = options_.head && visitor.watches(-1);
+  auto layers = static_cast<int>(options_.layers < 0 ? all : std::min(all, options_.layers));
+  while (!head && layers > 0 && !visitor.watches(layers - 1)) --layers;
+  if (!head && layers == 0) return {};
   steps_ = kSteps + (visitor.fits(0) ? 1 : 0);
-  const int all = static_cast<int>(checkpoint_.config().num_layers);
-  const int layers = options_.layers < 0 ? all : static_cast<int>(std::min<int64_t>(all, options_.layers));
+  total_ = static_cast<double>((layers * steps_ + (head ? 1 : 0)) * std::ssize(set_.samples));
+  OCTAVO_TRY(prepare());
   for (int i = 0; i < layers; ++i) {
     report_.linears.clear();
     OCTAVO_TRY(visitor.watches(i) ? run_layer(i, visitor) : run_through(i, visitor));
   }
-  return layers == all ? see_head(visitor) : Result<void>();
+  return head ? see_head(visitor) : Result<void>();
 }
 
 }  // namespace octavo

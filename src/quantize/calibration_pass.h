@@ -44,7 +44,10 @@ struct PassOptions {
   int64_t memory_limit = 0;            // bytes of activations held; beyond it they are spilled
   std::filesystem::path spill_folder;  // where to
   int64_t layers = -1;                 // stop after this many; -1: all
+  bool head = true;                    // then go on to the head
   std::function<void(double done, double total, std::string_view detail)> progress;
+  // Called where the set of buffers changes, with the bytes of activations held in memory until then (of all samples).
+  std::function<void(int64_t held)> phase;
 };
 
 class CalibrationPass {
@@ -54,8 +57,12 @@ class CalibrationPass {
                   PassOptions options, ThreadPool& pool);
 
   // Within a layer, o_proj sees what the group given for q, k and v made, and so on: each group's input comes from the
-  // groups given before it. Errors: the visitor's, a disk that is full, damaged weights.
+  // groups given before it. What nobody watches any more is left out. Errors: the visitor's, a disk that is full,
+  // damaged weights.
   Result<void> run(PassVisitor& visitor);
+  // Of run(), on samples through the layers' sources, and how many tokens of the set pass there at most.
+  double fit_seconds() const { return fit_seconds_; }
+  static int64_t fit_tokens(const CalibrationSet& samples);
 
   // Bytes of activations that a pass holds at most: the residual stream, and what one step hands on to the next. Each
   // is spilled by itself where it passes half of the limit.
@@ -68,7 +75,8 @@ class CalibrationPass {
   using EachSample = FunctionRef<Result<void>(int64_t sample, const LayerRows& rows)>;
 
   Result<void> prepare();
-  Result<void> each_sample(bool changes_x, std::string_view what, EachSample body);
+  Result<void> each_sample(bool changes_x, std::string_view what, EachSample body, int64_t most = INT64_MAX);
+  void end_phase() const;
   Result<void> fit_steps(int index, PassVisitor& visitor);
   Result<void> run_layer(int index, PassVisitor& visitor);
   Result<void> run_through(int index, PassVisitor& visitor);
@@ -98,7 +106,8 @@ class CalibrationPass {
   int steps_ = 0;  // walks over all samples in a layer
   AlignedBytes kv_memory_;
   std::vector<int32_t> page_table_;
-  double done_ = 0;
+  double done_ = 0, total_ = 0;  // samples
+  double fit_seconds_ = 0;
 };
 
 }  // namespace octavo

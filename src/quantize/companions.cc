@@ -26,7 +26,7 @@ Error file_error(std::string what, const fs::path& where, const std::error_code&
 
 }  // namespace
 
-Result<std::vector<std::string>> copy_companions(const fs::path& source, const fs::path& out) {
+Result<std::vector<std::string>> list_companions(const fs::path& source) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(source, error), end; !error && it != end; it.increment(error)) {
@@ -35,6 +35,12 @@ Result<std::vector<std::string>> copy_companions(const fs::path& source, const f
   }
   if (error) return fail(file_error("cannot list folder", source, error));
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::vector<std::string>> copy_companions(const fs::path& source, const fs::path& out) {
+  OCTAVO_ASSIGN(std::vector<std::string> names, list_companions(source));
+  std::error_code error;
   for (const std::string& name : names) {
     fs::copy_file(source / name, out / name, error);
     if (error) return fail(file_error("cannot copy file", out / name, error));

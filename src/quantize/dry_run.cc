@@ -1,7 +1,14 @@
 #include "quantize/dry_run.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <fstream>
+#include <numeric>
+#include <string>
 
 #include "checkpoint/output_folder.h"
 #include "quantize/quantizer.h"
@@ -11,101 +18,99 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+constexpr int64_t kFewSamples = 4, kFewTokens = 4096;  // of the trial, at least
 
-// What a process of Octavo takes beside what is counted here: the program, tokenizer, buffers.
-constexpr int64_t kProcessBytes = 90'000'000;
-
-int64_t weights_bytes(const std::vector<QuantizeJob>& jobs) {
-  int64_t bytes = 0;
-  for (const QuantizeJob& job : jobs)
-    bytes += job.format.element_bytes(job.module.rows, job.module.cols) +
-             4 * job.format.scale_rows(job.module.rows) * job.format.scale_cols(job.module.cols);
-  return bytes;
-}
-
-// The Hessian of the widest input in FP32 and FP64, its factors, and the largest weight as it is quantized.
-int64_t solver_bytes(const std::vector<QuantizeJob>& jobs) {
-  int64_t widest = 0, largest = 0;
-  for (const QuantizeJob& job : jobs) {
-    widest = std::max(widest, job.module.cols);
-    largest = std::max(largest, job.module.rows * job.module.cols);
+// The process's largest resident memory since the last call; since its start where the system keeps no other.
+int64_t take_peak_memory() {
+  std::ifstream status("/proc/self/status");
+  int64_t kilobytes = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) {
+      const size_t digit = line.find_first_of("0123456789");
+      if (digit != std::string::npos) std::from_chars(line.data() + digit, line.data() + line.size(), kilobytes);
+    }
+  if (const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC); fd >= 0) {
+    [[maybe_unused]] const ssize_t reset = write(fd, "5", 1);
+    close(fd);
   }
-  return widest * widest * (4 + 8 + 8 + 4) + largest * 4 * 2;
+  return kilobytes * 1024;
 }
 
-// What transforms take: one rotated tensor; of a layer that is fitted its weights in BF16, and AWQ's Hessians.
-int64_t transform_bytes(const std::vector<QuantizeJob>& jobs, const TransformOptions& options) {
-  int64_t largest = 0, layer = 0, hessians = 0;
-  for (const QuantizeJob& job : jobs) {
-    const int64_t size = job.module.rows * job.module.cols;
-    if (job.module.role != Role::kHead) largest = std::max(largest, size);
-    if (job.module.layer != jobs.front().module.layer) continue;
-    layer += size * 2;
-    if (job.module.role == Role::kQ || job.module.role == Role::kO || job.module.role == Role::kGate ||
-        job.module.role == Role::kDown)
-      hessians += job.module.cols * job.module.cols * 4;
-  }
-  return (options.rotate != TransformOptions::Rotate::kNone ? largest * 4 : 0) + (options.fitted() ? layer : 0) +
-         (options.awq ? hessians : 0);
-}
-
-struct Probe {
-  double sample_seconds = 0;  // a token of one layer
-  double weight_seconds = 0;  // one layer
-};
-
-Result<Probe> probe(const QuantizeSource& source, Quantizer& quantizer, const CalibrationSet& samples,
-                    const CalibrateOptions& options, const std::filesystem::path& out) {
+// The longest few samples: they show what buffers of a sample's length take. There is text: a set is never empty.
+CalibrationSet few_of(const CalibrationSet& samples) {
+  std::vector<size_t> order(samples.samples.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return samples.samples[a].size() > samples.samples[b].size(); });
+  const auto longest = std::ssize(samples.samples[order[0]]);
+  order.resize(std::min<size_t>(order.size(), static_cast<size_t>(std::max(kFewSamples, kFewTokens / longest))));
   CalibrationSet few;
-  few.samples.assign(samples.samples.begin(),
-                     samples.samples.begin() + std::min<std::ptrdiff_t>(2, std::ssize(samples.samples)));
-  std::filesystem::path place = out.has_filename() ? out : out.parent_path();
-  place += ".dry-run";
-  OCTAVO_ASSIGN(WorkFolder folder, WorkFolder::open(place, "dry run"));
-  const std::vector<QuantizeJob> jobs = quantizer.jobs();
-  CalibrateOptions quiet = options;
-  quiet.progress = {};
-  Calibrator calibrator(source.checkpoint(), quantizer.plan(), jobs, quiet, folder, quantizer.pool(),
-                        source.transform());
-  const auto start = Clock::now();
-  const Result<void> ran = calibrator.run(few, 1);
-  const double seconds = seconds_since(start);
-  folder.remove();
-  if (!ran) return fail(ran.error());
-  return Probe{(seconds - calibrator.weight_seconds()) / static_cast<double>(few.tokens()),
-               calibrator.weight_seconds()};
+  for (const size_t sample : order) few.samples.push_back(samples.samples[sample]);
+  return few;
+}
+
+// Histograms of all places, which stay in memory behind the first pass.
+int64_t statistics_bytes(const ModelConfig& c) {
+  const int64_t histogram = LogHistogram::kBins * static_cast<int64_t>(sizeof(uint64_t));
+  return c.num_layers *
+         ((4 + 2 * c.num_kv_heads) * histogram + 4 * (2 * c.hidden_size + c.q_size() + c.intermediate_size));
 }
 
 }  // namespace
 
 Result<QuantizeEstimate> estimate_quantization(const Checkpoint& checkpoint, const std::filesystem::path& out,
                                                const QuantizeOptions& options) {
-  OCTAVO_TRY(check_output(checkpoint.path(), out));
+  const auto start = Clock::now();
   const std::function<void(const QuantizeProgress&)> silent;
+  OCTAVO_TRY(check_output(checkpoint.path(), out));
   OCTAVO_ASSIGN(const QuantizeSource source, QuantizeSource::open(checkpoint, options));
   Quantizer quantizer(source, options, silent);
   OCTAVO_TRY(quantizer.prepare());
+  OCTAVO_TRY(OutputFolder::check_free(out));
+  OCTAVO_TRY(quantizer.check_work(out));
+  OCTAVO_ASSIGN(const DiskNeed need, quantizer.disk_need(out));
+  OCTAVO_TRY(check_space(out, need.free_space()));
   QuantizeEstimate estimate;
-  estimate.output_bytes = estimate.disk_bytes = quantizer.bytes_after();
-  estimate.memory_bytes = kProcessBytes + transform_bytes(quantizer.jobs(), options.transforms);
-  if (!options.calibrate) return estimate;
-  const CalibrateOptions& calibrate = *options.calibrate;
-  OCTAVO_ASSIGN(const CalibrationSet samples,
-                read_calibration_set(checkpoint.path(), checkpoint.config(), calibrate.data));
-  estimate.samples = static_cast<int64_t>(samples.samples.size());
-  estimate.tokens = samples.tokens();
-  const CalibrationPass::Held held = CalibrationPass::held(
-      checkpoint.config(), running_plan(quantizer.plan(), checkpoint.config().linear_modules(), calibrate), samples);
-  for (const int64_t bytes : {held.residual, held.handed_on})
-    (bytes > calibrate.memory_limit / 2 ? estimate.spilled_bytes : estimate.memory_bytes) += bytes;
-  if (calibrate.rounding == Rounding::kGptq) estimate.memory_bytes += solver_bytes(quantizer.jobs());
-  estimate.disk_bytes += weights_bytes(quantizer.jobs()) + estimate.spilled_bytes;
-  OCTAVO_ASSIGN(const Probe measured, probe(source, quantizer, samples, calibrate, out));
-  estimate.seconds = static_cast<double>(checkpoint.config().num_layers) *
-                     (measured.sample_seconds * static_cast<double>(estimate.tokens) + measured.weight_seconds);
+  estimate.output_bytes = quantizer.bytes_after();
+  estimate.disk_bytes = need.free_space();
+  estimate.spilled_bytes = need.spilled;
+  estimate.memory_bytes = take_peak_memory();
+  const double prepared = std::chrono::duration<double>(Clock::now() - start).count();
+
+  CalibrationSet few;
+  double share = 1;  // of the samples' slabs that the trial holds
+  if (quantizer.samples()) {
+    estimate.samples = std::ssize(quantizer.samples()->samples);
+    estimate.tokens = quantizer.samples()->tokens();
+    few = few_of(*quantizer.samples());
+    share = static_cast<double>(few.samples.size()) / static_cast<double>(estimate.samples);
+  }
+  const int64_t layers = checkpoint.config().num_layers;
+  const int64_t statistics = options.calibrate ? statistics_bytes(checkpoint.config()) : 0;
+  const auto phase = [&](int64_t held) {
+    const double rest = static_cast<double>(held) * (1 / share - 1);
+    estimate.memory_bytes =
+        std::max(estimate.memory_bytes, take_peak_memory() + static_cast<int64_t>(rest) + (held == 0 ? statistics : 0));
+  };
+  // Of the samples as much is spilled as in the whole run.
+  const int64_t limit = options.calibrate ? options.calibrate->memory_limit : 0;
+  const auto scaled_limit = static_cast<int64_t>(static_cast<double>(limit) * share);
+  const int64_t copied = quantizer.copied_bytes();
+  OCTAVO_ASSIGN(const TrialTimes times, quantizer.try_out(out, few, scaled_limit, phase));
+  if (quantizer.samples()) {
+    const double all = static_cast<double>(estimate.tokens) / static_cast<double>(times.tokens),
+                 fitted = static_cast<double>(CalibrationPass::fit_tokens(*quantizer.samples())) /
+                          static_cast<double>(times.fit_tokens);
+    estimate.calibration_seconds =
+        static_cast<double>(layers) *
+            (all * (times.samples + times.kv_samples) + fitted * times.fit + times.weights + times.kv_weights) +
+        all * times.head_samples + times.head_weights;
+  }
+  if (options.kv && options.kv->refit_temperature)
+    estimate.memory_bytes += KvCalibrator::refit_bytes(checkpoint.config(), *quantizer.samples()) -
+                             KvCalibrator::refit_bytes(checkpoint.config(), few);
+  estimate.seconds = prepared + estimate.calibration_seconds + static_cast<double>(layers) * times.write_layer +
+                     times.write_head + static_cast<double>(copied) * times.copy;
   return estimate;
 }
 

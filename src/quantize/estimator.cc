@@ -103,6 +103,11 @@ std::string estimator_text(const EstimatorOptions& options) {
   return {};
 }
 
+std::string fallback_note(std::string_view place, const EstimatorOptions& options) {
+  return fmt::format("{}: the quantile of {} is zero, as most of the values are: the scale is amax's", place,
+                     estimator_text(options));
+}
+
 double expected_error(const LogHistogram& histogram, float scale, ElementType element) {
   constexpr int kPoints = 8;
   double error = 0, total = 0;
@@ -130,10 +135,12 @@ ScaleEstimate estimate_scale(const LogHistogram& histogram, float amax, const Te
     case Estimator::kAmax:
       estimate.scale = amax_scale;
       break;
-    case Estimator::kPercentile:
-      estimate.scale = scale_from_amax(
-          std::min(amax, static_cast<float>(histogram.quantile(options.quantile * options.clip))), format);
+    case Estimator::kPercentile: {
+      const auto quantile = static_cast<float>(histogram.quantile(options.quantile * options.clip));
+      estimate.fell_back = quantile == 0 && amax > 0;
+      estimate.scale = estimate.fell_back ? amax_scale : scale_from_amax(std::min(amax, quantile), format);
       break;
+    }
     case Estimator::kMse:
       estimate.scale = mse_scale(histogram, amax, format);
       break;

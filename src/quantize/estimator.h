@@ -32,9 +32,12 @@ struct ScaleEstimate {
   double error = 0, amax_error = 0;  // relative squared error on the calibration's values, with this scale and amax's
   double saturated = 0;              // share of the values beyond the largest element
   double underflowed = 0;            // share of the values other than 0 that round to 0
+  bool fell_back = false;  // the estimator gave nothing (a percentile of values that are nearly all zero): amax
 
   bool loses_to_amax() const { return error > amax_error * 1.0001; }
 };
+
+std::string fallback_note(std::string_view place, const EstimatorOptions& options);
 
 // `format`: its element and the type of its scale.
 ScaleEstimate estimate_scale(const LogHistogram& histogram, float amax, const TensorFormat& format,

@@ -90,17 +90,22 @@ void Hessian::add(const Activation& rows, ThreadPool& pool) {
               pool);
 
   // H[b0.., b0..b1) += X^T X of the block's columns: the block is the weight, the features from b0 on are the input.
-  AlignedBytes packed_rows(static_cast<size_t>(kBlock * row_bytes));
+  if (block_.size() < static_cast<size_t>(kBlock * row_bytes))
+    block_ = AlignedBytes(static_cast<size_t>(kBlock * row_bytes));
   for (int64_t b0 = 0; b0 < size_; b0 += kBlock) {
     const int64_t b1 = std::min(size_, b0 + kBlock);
     const LinearKey key{plain_format(element), plain_format(element), b1 - b0, tokens};
     const LinearKernel& kernel = choose_linear(key, isa_);
-    PackedLinear packed = kernel.allocate(key);
+    // Kept for the next sample: memory of packed weights goes back in large pieces alone (base/aligned.h), so that
+    // blocks of every sample beside the layer's own weights would pile up.
+    PackedLinear& packed = packed_[key.rows];
+    if (packed.kernel != &kernel || packed.key.cols != tokens || packed.key.weight != key.weight)
+      packed = kernel.allocate(key);
     packed.kernel = &kernel;
     for (int64_t r = b0; r < b1; ++r)
-      std::memcpy(packed_rows.data() + (r - b0) * row_bytes, transposed_.data() + r * stride_bytes,
+      std::memcpy(block_.data() + (r - b0) * row_bytes, transposed_.data() + r * stride_bytes,
                   static_cast<size_t>(row_bytes));
-    kernel.pack(packed, 0, {key.weight, key.rows, key.cols, packed_rows.data(), nullptr});
+    kernel.pack(packed, 0, {key.weight, key.rows, key.cols, block_.data(), nullptr});
     const Activation input{.format = key.activation,
                            .rows = size_ - b0,
                            .cols = tokens,

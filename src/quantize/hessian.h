@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 
 #include "base/aligned.h"
 #include "kernels/activation.h"
 #include "kernels/isa.h"
+#include "kernels/linear.h"
 #include "kernels/scratch.h"
 #include "parallel/thread_pool.h"
 
@@ -39,7 +41,8 @@ class Hessian {
   int64_t tokens_ = 0;
   bool mirrored_ = false;
   AlignedArray<float> values_;  // rows by columns; the lower triangle of blocks is filled
-  AlignedBytes transposed_;
+  AlignedBytes transposed_, block_;
+  std::map<int64_t, PackedLinear> packed_;  // a block of so many columns as a weight
   Scratch scratch_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "formats/tensor.h"
 #include "quantize/attention_entropy.h"
+#include "quantize/damage.h"
 
 namespace octavo {
 namespace {
@@ -28,7 +29,37 @@ void worsen(std::optional<KvSideReport>& report, const ScaleEstimate& estimate, 
   report->layer = layer;
 }
 
+// Tokens of a text that neither K nor V needs a range for.
+int64_t wide_tokens(const KvPlan& kv) {
+  return std::max(kv.k_options.wide_tokens, kv.v_options.wide_tokens);
+}
+
+bool lowered(const KvPlan& kv) {
+  return kv.k.scaled() || kv.v.scaled();
+}
+
+// Tokens whose keys and values are looked at in every lowered layer.
+int64_t seen_tokens(const PrecisionPlan& plan, const CalibrationSet& samples) {
+  int64_t wide = 0, seen = 0;
+  for (const KvPlan& kv : plan.kv)
+    if (lowered(kv)) wide = std::max(wide, wide_tokens(kv));
+  for (const auto& sample : samples.samples) seen += std::max<int64_t>(std::ssize(sample) - wide, 0);
+  return seen;
+}
+
 }  // namespace
+
+Result<void> check_kv_samples(const PrecisionPlan& plan, const KvCalibrateOptions& options,
+                              const CalibrationSet& samples) {
+  if (seen_tokens(plan, samples) > 0) return {};
+  size_t longest = 0;
+  for (const auto& sample : samples.samples) longest = std::max(longest, sample.size());
+  return fail({.what = "every token of the calibration text is one that the KV cache keeps wide",
+               .where = fmt::format("--kv {}", options.kv),
+               .found = fmt::format("samples of at most {} tokens", longest),
+               .expected = "samples that are longer than the wide tokens",
+               .remedy = "give a larger --length, or fewer wide tokens"});
+}
 
 void compute_kv_scales(PrecisionPlan& plan) {
   for (KvPlan& kv : plan.kv) {
@@ -38,11 +69,19 @@ void compute_kv_scales(PrecisionPlan& plan) {
 }
 
 KvCalibrator::KvCalibrator(const ModelConfig& config, const PrecisionPlan& plan, const KvCalibrateOptions& options,
-                           const EstimatorOptions& estimator, Groups groups, ThreadPool& pool)
-    : config_(config), plan_(plan), options_(options), estimator_(estimator), groups_(std::move(groups)), pool_(pool) {
+                           const EstimatorOptions& estimator, const CalibrationSet& samples, Groups groups,
+                           ThreadPool& pool)
+    : config_(config),
+      plan_(plan),
+      options_(options),
+      estimator_(estimator),
+      samples_(samples),
+      groups_(std::move(groups)),
+      pool_(pool) {
   calibration_.kv_cache = options.kv;
   calibration_.estimator = estimator_text(estimator);
   report_.kv = options.kv;
+  report_.tokens = calibration_.tokens = seen_tokens(plan, samples);
 }
 
 Result<void> KvCalibrator::see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v,
@@ -69,10 +108,8 @@ Result<void> KvCalibrator::see_kv(int layer, int64_t sample, int64_t rows, const
     add(v_seen_[h], v, v_first);
     for (const ValueStatistics* seen : {&k_seen_[h], &v_seen_[h]})
       if (seen->damaged())
-        return fail({.what = "keys or values are NaN or infinite",
-                     .where = fmt::format("{}, calibration sample {}",
-                                          kv_place_name(layer, seen == &k_seen_[h], static_cast<int64_t>(h)), sample),
-                     .remedy = "check that the model answers sensibly in bf16, and leave this text out"});
+        return fail(
+            damaged_activations(kv_place_name(layer, seen == &k_seen_[h], static_cast<int64_t>(h)), samples_, sample));
   }
   for (int64_t r = k_first; r < rows; ++r)
     for (int64_t c = 0; c < kv_size; ++c) {
@@ -80,9 +117,19 @@ Result<void> KvCalibrator::see_kv(int layer, int64_t sample, int64_t rows, const
       k_min_[static_cast<size_t>(c)] = std::min(k_min_[static_cast<size_t>(c)], value);
       k_max_[static_cast<size_t>(c)] = std::max(k_max_[static_cast<size_t>(c)], value);
     }
-  if (layer == 0) calibration_.tokens += rows;
   if (options_.refit_temperature && held_.size() < kTemperatureSamples) hold(rows, k - config_.q_size(), k, stride);
   return {};
+}
+
+int64_t KvCalibrator::refit_bytes(const ModelConfig& config, const CalibrationSet& samples) {
+  int64_t values = 0;
+  for (size_t s = 0; s < std::min(samples.samples.size(), kTemperatureSamples); ++s) {
+    const auto rows = std::ssize(samples.samples[s]), queries = std::min(kTemperatureQueries, rows);
+    values += rows * config.kv_size() + queries * config.q_size();
+    values +=
+        2 * queries * config.num_heads * (rows / 2);  // of the two caches; a query sees half of the keys, on average
+  }
+  return values * static_cast<int64_t>(sizeof(float));
 }
 
 void KvCalibrator::hold(int64_t rows, const float* q, const float* k, int64_t stride) {
@@ -98,7 +145,7 @@ void KvCalibrator::hold(int64_t rows, const float* q, const float* k, int64_t st
   }
 }
 
-void KvCalibrator::finish_layer(int index) {
+Result<void> KvCalibrator::finish_layer(int index) {
   const KvPlan& kv = plan_.kv[static_cast<size_t>(index)];
   KvCalibration::Layer layer;
   layer.k = kv_side_name(kv.k, kv.k_options);
@@ -108,12 +155,20 @@ void KvCalibrator::finish_layer(int index) {
       const ValueStatistics& seen = key ? k_seen_[h] : v_seen_[h];
       const TensorFormat& asked = key ? kv.k : kv.v;
       const TensorFormat format = scaled_format(asked);
+      const std::string place = kv_place_name(index, key, static_cast<int64_t>(h));
+      if (asked.scaled() && seen.histogram().finite() == 0)
+        return fail({.what = "calibration saw no values that a KV scale could come from",
+                     .where = place,
+                     .remedy = "give longer samples with --length, or fewer wide tokens with --kv"});
       ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, estimator_);
       const float range = seen.amax() > 0 ? estimate.scale * element_info(format.element).max : 0.0f;
       // The histogram would count part of the bin that amax lies in.
       if (range >= seen.amax() * (1 - 1e-6f)) estimate.saturated = 0;
       (key ? layer.k_range : layer.v_range).push_back(range);
       const bool stored = asked.scaled() && asked.scale_time == ScaleTime::kStored;
+      if (stored && !(seen.amax() > 0))
+        report_.notes.push_back(place + ": calibration saw zeros alone, the scale is 1");
+      if (stored && estimate.fell_back) report_.notes.push_back(fallback_note(place, estimator_));
       if (stored && !(key && kv.k_options.channels)) worsen(key ? report_.k : report_.v, estimate, index);
     }
   const float widen =
@@ -129,10 +184,10 @@ void KvCalibrator::finish_layer(int index) {
     report_.entropies.push_back(fit_temperature(index));
     calibration_.layers.back().temperature = report_.entropies.back().temperature;
   }
-  report_.tokens = calibration_.tokens;
   k_seen_.clear();
   v_seen_.clear();
   held_.clear();
+  return {};
 }
 
 KvReport::Entropy KvCalibrator::fit_temperature(int index) const {
@@ -165,7 +220,7 @@ KvReport::Entropy KvCalibrator::fit_temperature(int index) const {
 }
 
 Result<LinearGroup> KvCalibrator::group(int layer, LinearInput input, const LayerLoader& loader) {
-  if (input == LinearInput::kO) finish_layer(layer);
+  if (input == LinearInput::kO) OCTAVO_TRY(finish_layer(layer));
   return groups_(layer, input, loader);
 }
 

@@ -28,7 +28,7 @@ struct KvSideReport {
 };
 struct KvReport {
   std::string kv;
-  int64_t tokens = 0;
+  int64_t tokens = 0;                // whose keys and values were looked at, in each lowered layer
   std::optional<KvSideReport> k, v;  // empty where scales are computed at run time
   // With the temperature refit, per layer: mean entropy (nats) of the attention with a BF16 cache, with the cache
   // asked for, and the factor on the queries that brings the second to the first.
@@ -37,7 +37,12 @@ struct KvReport {
     float temperature = 1;
   };
   std::vector<Entropy> entropies;
+  std::vector<std::string> notes;
 };
+
+// Error: no sample is longer than the tokens that the plan keeps wide, so that some layer would see nothing.
+Result<void> check_kv_samples(const PrecisionPlan& plan, const KvCalibrateOptions& options,
+                              const CalibrationSet& samples);
 
 // A plan's KV cache with scales that are computed as tokens are written: for running a model that has no others yet.
 void compute_kv_scales(PrecisionPlan& plan);
@@ -45,9 +50,13 @@ void compute_kv_scales(PrecisionPlan& plan);
 class KvCalibrator final : public PassVisitor {
  public:
   using Groups = std::function<Result<LinearGroup>(int layer, LinearInput input, const LayerLoader& loader)>;
-  // `plan`: with the KV cache asked for. `groups` gives the weights that the pass goes on with.
+  // `plan`: with the KV cache asked for. `groups` gives the weights that the pass goes on with. `samples`: those of the
+  // pass. All but `groups` outlive it.
   KvCalibrator(const ModelConfig& config, const PrecisionPlan& plan, const KvCalibrateOptions& options,
-               const EstimatorOptions& estimator, Groups groups, ThreadPool& pool);
+               const EstimatorOptions& estimator, const CalibrationSet& samples, Groups groups, ThreadPool& pool);
+
+  // Bytes that the temperature refit holds of a layer: keys and queries of a few samples, and their scores.
+  static int64_t refit_bytes(const ModelConfig& config, const CalibrationSet& samples);
 
   const KvCalibration& calibration() const { return calibration_; }
   const KvReport& report() const { return report_; }
@@ -66,13 +75,14 @@ class KvCalibrator final : public PassVisitor {
     std::vector<float> queries;      // [positions, q_size]
   };
   void hold(int64_t rows, const float* q, const float* k, int64_t stride);
-  void finish_layer(int layer);
+  Result<void> finish_layer(int layer);
   KvReport::Entropy fit_temperature(int layer) const;
 
   const ModelConfig& config_;
   const PrecisionPlan& plan_;
   const KvCalibrateOptions& options_;
   const EstimatorOptions& estimator_;
+  const CalibrationSet& samples_;
   Groups groups_;
   ThreadPool& pool_;
   std::vector<ValueStatistics> k_seen_, v_seen_;  // of the layer at work, per KV head

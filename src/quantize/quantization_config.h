@@ -19,6 +19,9 @@ namespace octavo {
 Result<std::string> choose_dialect(std::string_view asked, const PrecisionPlan& plan,
                                    const std::vector<LinearModule>& modules);
 
+bool is_written(std::string_view dialect);
+std::string written_dialects();  // "fp8, compressed-tensors, ..."
+
 // The quantization_config object. Ignored modules are listed by their full names. The plan is one that
 // choose_dialect() accepted.
 // With `kv`, also that the checkpoint stores KV scales, where has_kv_scale_tensors() says so and the dialect can.
@@ -29,6 +32,8 @@ Json write_quantization_config(std::string_view dialect, const PrecisionPlan& pl
 // engines read as tensors.
 bool has_kv_scale_tensors(const PrecisionPlan& plan);
 std::string kv_scale_name(size_t layer, bool key);
+// Its "kv_cache_scheme".
+Json stored_kv_cache_scheme();
 
 // The scale tensor of a [rows, cols] weight: FP32. For formats that are not packed (quantize/written_weight.h).
 struct ScaleTensor {

@@ -1,22 +1,21 @@
 #include "quantize/quantize_checkpoint.h"
 
-#include <fmt/format.h>
-
 #include "checkpoint/output_folder.h"
 #include "quantize/quantizer.h"
 
 namespace octavo {
+namespace {
 
-Result<void> check_space(const std::filesystem::path& out, int64_t bytes) {
-  std::error_code error;
-  const std::filesystem::path parent = std::filesystem::absolute(out, error).parent_path();
-  const std::filesystem::space_info space = std::filesystem::space(parent, error);
-  if (error || space.available >= static_cast<uintmax_t>(bytes)) return {};
-  return fail({.what = "not enough disk space",
-               .where = parent.string(),
-               .found = fmt::format("{} MB free", space.available / 1'000'000),
-               .expected = fmt::format("{} MB", (bytes + 999'999) / 1'000'000)});
+Result<void> make(Quantizer& quantizer, const std::filesystem::path& model, const std::filesystem::path& out) {
+  OCTAVO_ASSIGN(const DiskNeed need, quantizer.disk_need(out));
+  OCTAVO_TRY(check_space(out, need.free_space()));
+  OCTAVO_TRY(quantizer.calibrate());
+  OCTAVO_ASSIGN(OutputFolder folder, OutputFolder::create(model, out));
+  OCTAVO_TRY(quantizer.write(folder.path()));
+  return folder.finish();
 }
+
+}  // namespace
 
 Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& out,
                                             const QuantizeOptions& options,
@@ -25,12 +24,10 @@ Result<QuantizeSummary> quantize_checkpoint(const Checkpoint& checkpoint, const 
   OCTAVO_ASSIGN(const QuantizeSource source, QuantizeSource::open(checkpoint, options));
   Quantizer quantizer(source, options, progress);
   OCTAVO_TRY(quantizer.prepare());
-  // A calibration's finished layers lie on the disk as well until the output is complete.
-  OCTAVO_TRY(check_space(out, quantizer.bytes_after() * (options.calibrate ? 2 : 1)));
-  OCTAVO_TRY(quantizer.calibrate(out));
-  OCTAVO_ASSIGN(OutputFolder folder, OutputFolder::create(checkpoint.path(), out));
-  OCTAVO_TRY(quantizer.write(folder.path()));
-  OCTAVO_TRY(folder.finish());
+  OCTAVO_TRY(OutputFolder::check_free(out));
+  OCTAVO_TRY(quantizer.open_work(out));
+  Result<void> made = make(quantizer, checkpoint.path(), out);
+  if (!made) return fail(quantizer.ended(std::move(made).error()));
   quantizer.remove_work();
   return quantizer.summary();
 }

@@ -7,11 +7,14 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/outliers.h"
 #include "quantize/companions.h"
 
 namespace octavo {
 namespace {
+
+constexpr std::string_view kHead = "lm_head.weight";
 
 // q, k, v of a layer run as one product in most engines, and so do gate and up.
 std::string fused_group(const LinearModule& module, const TensorFormat& format) {
@@ -53,11 +56,13 @@ Result<void> Quantizer::plan_jobs() {
   } else {
     OCTAVO_ASSIGN(summary_.plan, make_plan(config, options_.plan));
   }
+  if (keeps_plan && !options_.kv) carry_kv();
   OCTAVO_TRY(plan_kv());
-  summary_.notes = summary_.plan.notes;
-  if (!keeps_plan && options_.plan.file != nullptr)
-    summary_.notes.push_back(
-        "the plan's KV formats take no part in the weights: they apply where the model runs with --plan");
+  summary_.notes.insert(summary_.notes.end(), summary_.plan.notes.begin(), summary_.plan.notes.end());
+  const auto lowered = [](const KvPlan& kv) { return kv.k.scaled() || kv.v.scaled(); };
+  if (!keeps_plan && options_.plan.file != nullptr && !options_.kv &&
+      std::any_of(summary_.plan.kv.begin(), summary_.plan.kv.end(), lowered))
+    summary_.notes.push_back("the plan's KV formats are not written: they apply where the model runs with --plan");
   for (const LinearModule& module : modules_) {
     const TensorFormat& format = summary_.plan.linear(module.name).weight;
     if (!format.scaled()) continue;
@@ -70,6 +75,10 @@ Result<void> Quantizer::plan_jobs() {
     job.module = module;
     job.format = format;
     job.fused = fused_group(module, format);
+  }
+  if (jobs_.empty() && keeps_plan && has_kv()) {
+    summary_.dialect = options_.earlier->dialect;
+    return {};
   }
   if (jobs_.empty() && options_.kv) {
     summary_.dialect = has_kv_scale_tensors(summary_.plan) ? "compressed-tensors" : "none";
@@ -153,7 +162,23 @@ Result<float> Quantizer::earlier_input_scale(const WeightJob& job) {
   const TensorFormat& format = summary_.plan.linear(job.module.name).activation;
   const ScaleEstimate estimate =
       estimate_scale(seen->second.histogram(), seen->second.amax(), format, options_.estimator);
+  if (estimate.fell_back) summary_.notes.push_back(fallback_note(place, options_.estimator));
   return estimate.scale;
+}
+
+void Quantizer::lay_out_job(const WeightJob& job, const TensorEntry& entry) {
+  const LinearModule& module = job.module;
+  if (stores_packed(summary_.dialect, job.format)) {
+    for (TensorToWrite& part : weight_tensors(summary_.dialect, module, job.format)) layout_.push_back(std::move(part));
+  } else {
+    layout_.push_back({entry.name, job.format.element, entry.shape});
+    layout_.push_back({job.scale_tensor.name, ElementType::kF32, job.scale_tensor.shape});
+  }
+  if (const int64_t count = summary_.plan.linear(module.name).outliers; count > 0) {
+    layout_.push_back({outlier_channels_name(module), ElementType::kInt32, {count}});
+    layout_.push_back({outlier_weight_name(module), ElementType::kBf16, {module.rows, count}});
+  }
+  if (job.input_scale) layout_.push_back({job.input_scale->name, ElementType::kF32, job.input_scale->shape});
 }
 
 Result<void> Quantizer::lay_out() {
@@ -167,21 +192,8 @@ Result<void> Quantizer::lay_out() {
                    .where = fmt::format("{}: tensor {}", entry.file.string(), entry.name),
                    .found = entry.stored_type});
     if (const auto job = by_weight.find(entry.name); job != by_weight.end()) {
-      if (stores_packed(summary_.dialect, job->second->format)) {
-        for (TensorToWrite& part : weight_tensors(summary_.dialect, job->second->module, job->second->format))
-          layout_.push_back(std::move(part));
-      } else {
-        layout_.push_back({entry.name, job->second->format.element, entry.shape});
-        layout_.push_back({job->second->scale_tensor.name, ElementType::kF32, job->second->scale_tensor.shape});
-      }
-      const LinearModule& module = job->second->module;
-      if (const int64_t count = summary_.plan.linear(module.name).outliers; count > 0) {
-        layout_.push_back({outlier_channels_name(module), ElementType::kInt32, {count}});
-        layout_.push_back({outlier_weight_name(module), ElementType::kBf16, {module.rows, count}});
-      }
-      if (job->second->input_scale)
-        layout_.push_back({job->second->input_scale->name, ElementType::kF32, job->second->input_scale->shape});
-    } else if (entry.name == "lm_head.weight" && checkpoint_.config().tied_embeddings) {
+      lay_out_job(*job->second, entry);
+    } else if (entry.name == kHead && checkpoint_.config().tied_embeddings) {
       summary_.notes.push_back("lm_head.weight is left out: config.json ties the head to the embedding");
       progress_.bytes_total -= entry.stored_bytes;
     } else {
@@ -189,21 +201,21 @@ Result<void> Quantizer::lay_out() {
       kept_.push_back(&entry);
     }
   }
-  for (size_t layer = 0; options_.kv && layer < summary_.plan.kv.size(); ++layer)
+  for (size_t layer = 0; layer < kv_scales_.size(); ++layer)
     for (const bool key : {true, false})
-      if (has_kv_scale_tensors(summary_.plan)) layout_.push_back({kv_scale_name(layer, key), ElementType::kF32, {1}});
+      if (const auto& scales = key ? kv_scales_[layer].k : kv_scales_[layer].v; !scales.empty())
+        layout_.push_back({kv_scale_name(layer, key), ElementType::kF32, {std::ssize(scales)}});
   const ModelConfig& original = source_.original().config();
   if (original.tied_embeddings && !checkpoint_.config().tied_embeddings)
     summary_.notes.push_back(fmt::format(
         "rotation parts the head from the embedding (the final norm's weight goes into the head): {:.1f} MB more",
-        static_cast<double>(data_bytes({"",
-                                        *element_of(*checkpoint_.tensors().find("lm_head.weight")),
-                                        {original.vocab_size, original.hidden_size}})) /
+        static_cast<double>(data_bytes(
+            {"", *element_of(*checkpoint_.tensors().find(kHead)), {original.vocab_size, original.hidden_size}})) /
             1e6));
   if (checkpoint_.config().down_hadamard > 0)
     summary_.notes.push_back(
-        "only Octavo applies the transform in front of down_proj (config.json: octavo_transforms); for other engines: "
-        "--rotate offline");
+        fmt::format("only Octavo applies the transform in front of down_proj (config.json: octavo_transforms){}",
+                    original.down_hadamard > 0 ? ", which the source has" : "; for other engines: --rotate offline"));
   for (const TensorToWrite& tensor : layout_) summary_.bytes_after += data_bytes(tensor);
   summary_.bytes_before = progress_.bytes_total;
   return {};
@@ -226,6 +238,13 @@ Result<QuantizeSource> QuantizeSource::open(const Checkpoint& checkpoint, const 
                  .found = transforms.describe(),
                  .expected = "activations as the transformed weights make them",
                  .remedy = "calibrate the transformed model: leave out --scales-from"});
+  if (transforms.rotate != TransformOptions::Rotate::kNone && checkpoint.config().down_hadamard > 0)
+    return fail({.what = "the model is rotated already",
+                 .where = (checkpoint.path() / "config.json").string(),
+                 .found = fmt::format("octavo_transforms: a Hadamard transform in blocks of {} in front of down_proj",
+                                      checkpoint.config().down_hadamard),
+                 .expected = "a model without transforms",
+                 .remedy = "leave out --rotate, or rotate the model that this one was made from"});
   QuantizeSource source;
   source.original_ = &checkpoint;
   if (!transforms.any()) return source;
@@ -234,11 +253,38 @@ Result<QuantizeSource> QuantizeSource::open(const Checkpoint& checkpoint, const 
   return source;
 }
 
+// The source holds the tensors of its model and nothing that the loader would refuse.
+Result<void> Quantizer::check_tensors() {
+  const Checkpoint& original = source_.original();
+  for (const auto& [name, shape] : model_tensors(original.config())) OCTAVO_TRY(original.entry(name, shape));
+  OCTAVO_ASSIGN(const std::vector<Checkpoint::Unused> extras, original.unused());
+  for (const Checkpoint::Unused& extra : extras)
+    if (!(extra.name == kHead && original.config().tied_embeddings))
+      summary_.notes.push_back(fmt::format("{} is copied: {}", extra.name, extra.why));
+  for (const std::string& note : original.notes()) summary_.notes.push_back(note);
+  if (original.kv_calibration() != nullptr && !options_.kv)
+    summary_.notes.push_back(fmt::format(
+        "the source's KV cache ({}) is not carried over: its values are those of the source's weights (--kv makes new "
+        "ones)",
+        kKvCalibrationName));
+  return {};
+}
+
 Result<void> Quantizer::prepare() {
+  OCTAVO_TRY(check_tensors());
+  if (options_.earlier) OCTAVO_TRY(check_statistics(*options_.earlier, modules_));
   OCTAVO_TRY(plan_jobs());
+  const auto is_static = [](const WeightJob& job) { return job.input_scale.has_value(); };
+  if (options_.earlier && !options_.earlier->plan && !options_.calibrate &&
+      std::none_of(jobs_.begin(), jobs_.end(), is_static))
+    return fail(
+        {.what = "nothing of the statistics is used",
+         .where = fmt::format("--scales-from {}", options_.earlier->path.string()),
+         .expected = "a scheme with static activation scales (fp8-static), or text to compare with (--calibrate)",
+         .remedy = "leave out --scales-from"});
   OCTAVO_TRY(lay_out());
   for (std::string& note : portability_notes(summary_.plan, modules_)) summary_.notes.push_back(std::move(note));
-  return {};
+  return read_samples();
 }
 
 void Quantizer::done(int64_t bytes, std::string_view tensor) {
@@ -264,6 +310,10 @@ Result<void> Quantizer::write_config(const std::filesystem::path& folder) const 
   if (summary_.dialect != "none")
     config["quantization_config"] =
         write_quantization_config(summary_.dialect, summary_.plan, modules_, options_.kv.has_value());
+  if (has_kv() && !options_.kv && !options_.earlier->kv_cache_scheme.empty()) {
+    OCTAVO_ASSIGN(config["quantization_config"]["kv_cache_scheme"],
+                  parse_json(options_.earlier->kv_cache_scheme, options_.earlier->path.string()));
+  }
   if (options_.outliers > 0) config["quantization_config"]["octavo_outliers"] = {{"share", options_.outliers}};
   return write_text_file(folder / "config.json", config.dump(2) + "\n");
 }

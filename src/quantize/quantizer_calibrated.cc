@@ -10,49 +10,92 @@
 
 namespace octavo {
 
-Result<void> Quantizer::calibrate(const std::filesystem::path& out) {
+Result<void> Quantizer::read_samples() {
   if (options_.earlier && options_.earlier->plan && !options_.calibrate)
     summary_.notes.push_back("activation drift was not checked: give some text with --calibrate");
   if (!options_.calibrate) return {};
-  OCTAVO_ASSIGN(const CalibrationSet samples,
-                read_calibration_set(checkpoint_.path(), checkpoint_.config(), options_.calibrate->data));
-  for (const std::string& note : samples.notes) summary_.notes.push_back(note);
-  summary_.calibration_files = samples.files;
-  summary_.coverage = samples.coverage();
+  OCTAVO_ASSIGN(samples_, read_calibration_set(checkpoint_.path(), checkpoint_.config(), options_.calibrate->data));
+  if (options_.kv) OCTAVO_TRY(check_kv_samples(summary_.plan, *options_.kv, *samples_));
+  for (const std::string& note : samples_->notes) summary_.notes.push_back(note);
+  summary_.calibration_files = samples_->files;
+  summary_.coverage = samples_->coverage();
   calibrate_ = *options_.calibrate;
   calibrate_.input_scales = input_scales_;
-  const std::string fingerprint =
-      Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, samples, source_.transform());
-  OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint));
+  return {};
+}
+
+std::string Quantizer::fingerprint() const {
+  return Calibrator::fingerprint(checkpoint_, summary_.plan, calibrate_, *samples_, source_.transform());
+}
+
+Result<void> Quantizer::open_work(const std::filesystem::path& out) {
+  if (!samples_) return {};
+  OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open(out, fingerprint()));
   work_.emplace(std::move(work));
+  return {};
+}
+
+Result<void> Quantizer::check_work(const std::filesystem::path& out) const {
+  if (!samples_) return {};
+  return WorkFolder::check(out, fingerprint());
+}
+
+Error Quantizer::ended(Error error) {
+  if (!work_) return error;
+  const int finished = work_->finished();
+  if (finished == 0) {
+    work_->remove();
+    return error;
+  }
+  error.remedy += fmt::format("{}{} kept in {}: the same command goes on from there, or remove it",
+                              error.remedy.empty() ? "" : "; ",
+                              finished == 1 ? "1 finished layer is" : fmt::format("{} finished layers are", finished),
+                              work_->path().string());
+  return error;
+}
+
+Result<void> Quantizer::calibrate() {
+  if (!samples_) return {};
   if (jobs_.empty())
     return calibrate_kv(
-        samples, [](int layer, LinearInput input, const LayerLoader& loader) { return loader.group(layer, input); });
+        [](int layer, LinearInput input, const LayerLoader& loader) { return loader.group(layer, input); });
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
-  OCTAVO_TRY(calibrator.run(samples));
-  for (const std::string& note : calibrator.notes()) summary_.notes.push_back(note);
+  OCTAVO_TRY(calibrator.run(*samples_));
+  OCTAVO_ASSIGN(const std::vector<std::string> notes, calibrator.notes());
+  summary_.notes.insert(summary_.notes.end(), notes.begin(), notes.end());
   OCTAVO_ASSIGN(statistics_, calibrator.statistics());
   if (options_.earlier)
     for (std::string& note : drift_notes(options_.earlier->statistics, statistics_))
       summary_.notes.push_back(std::move(note));
   if (!options_.kv) return {};
   // The second time, every layer is finished: the calibrator gives the weights it has made.
-  return calibrate_kv(samples, [&](int layer, LinearInput input, const LayerLoader& loader) {
-    return calibrator.group(layer, input, loader);
-  });
+  return calibrate_kv(
+      [&](int layer, LinearInput input, const LayerLoader& loader) { return calibrator.group(layer, input, loader); });
 }
 
 Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) const {
   if (!work_ || jobs_.empty()) return {};
   OCTAVO_TRY(write_statistics(folder / kStatisticsName, statistics_));
-  TensorFormat format = tensor_wide_format(ElementType::kE4m3);
-  for (const WeightJob& job : jobs_)
-    if (const TensorFormat& own = summary_.plan.linear(job.module.name).activation; own.scaled())
-      format = tensor_wide_format(own.element);
-  return write_text_file(
-      folder / kStatisticsReportName,
-      statistics_report(statistics_, format, options_.calibrate->estimator, options_.transforms.describe()));
+  const TransformOptions& transforms = options_.transforms;
+  const std::string described = transforms.describe();
+  return write_text_file(folder / kStatisticsReportName,
+                         statistics_report(statistics_, place_formats(), calibrate_.estimator,
+                                           {described, &*samples_, calibrate_.data.length, calibrate_.data.seed}));
+}
+
+// With one scale, of the element that a place's values get.
+std::map<std::string, TensorFormat> Quantizer::place_formats() const {
+  std::map<std::string, TensorFormat> formats;
+  for (const LinearModule& module : modules_)
+    if (const TensorFormat& own = summary_.plan.linear(module.name).activation; own.scaled())
+      formats.emplace(place_name(module.layer, input_of(module.role)), tensor_wide_format(own.element));
+  for (size_t layer = 0; layer < summary_.plan.kv.size(); ++layer)
+    for (const bool key : {true, false})
+      if (const TensorFormat& own = key ? summary_.plan.kv[layer].k : summary_.plan.kv[layer].v; own.scaled())
+        for (int64_t head = 0; head < checkpoint_.config().num_kv_heads; ++head)
+          formats.emplace(kv_place_name(static_cast<int>(layer), key, head), tensor_wide_format(own.element));
+  return formats;
 }
 
 namespace {

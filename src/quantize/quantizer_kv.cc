@@ -6,6 +6,22 @@
 
 namespace octavo {
 
+// What the earlier folder has stays, as its activation scales do.
+void Quantizer::carry_kv() {
+  const EarlierScales& earlier = *options_.earlier;
+  kv_calibration_ = earlier.kv_calibration;
+  kv_scales_ = earlier.kv_scales;
+  if (has_kv())
+    summary_.notes.push_back(
+        fmt::format("the KV cache is that of {}, its stored scales too (--kv with --calibrate makes new ones)",
+                    earlier.path.string()));
+}
+
+bool Quantizer::has_kv() const {
+  return options_.kv || kv_calibration_ || !kv_scales_.empty() ||
+         (options_.earlier && !options_.earlier->kv_cache_scheme.empty());
+}
+
 Result<void> Quantizer::plan_kv() {
   if (!options_.kv) return {};
   if (!options_.calibrate)
@@ -36,37 +52,44 @@ Result<void> Quantizer::plan_kv() {
     return fail({.what = "a KV cache without scales needs no calibration",
                  .where = fmt::format("--kv {}", options_.kv->kv),
                  .expected = "fp8_e4m3, fp8_e5m2 or int8 with options: fp8_e4m3:static"});
+  if (has_kv_scale_tensors(plan)) kv_scales_.assign(plan.kv.size(), {.k = {1.0f}, .v = {1.0f}});  // until calibrated
   return {};
 }
 
-Result<void> Quantizer::calibrate_kv(const CalibrationSet& samples, const KvCalibrator::Groups& groups) {
-  CalibrateOptions options = calibrate_;
-  const PrecisionPlan run = running_plan(summary_.plan, modules_, options);
-  PrecisionPlan pass_plan = run;
-  for (KvPlan& kv : pass_plan.kv) kv = {.k = plain_format(ElementType::kBf16), .v = plain_format(ElementType::kBf16)};
-  PassOptions pass_options;
-  pass_options.isa = options.isa;
-  pass_options.memory_limit = options.memory_limit;
-  pass_options.spill_folder = work_->path();
-  pass_options.progress = options.progress;
-  KvCalibrator calibrator(checkpoint_.config(), summary_.plan, *options_.kv, options_.estimator, groups, pool_);
-  CalibrationPass pass(checkpoint_, pass_plan, samples, pass_options, pool_);
+Result<KvCalibrator> Quantizer::kv_pass(const CalibrationSet& samples, const KvCalibrator::Groups& groups,
+                                        PassOptions options) {
+  PrecisionPlan plan = running_plan(summary_.plan, modules_, calibrate_);
+  for (KvPlan& kv : plan.kv) kv = {.k = plain_format(ElementType::kBf16), .v = plain_format(ElementType::kBf16)};
+  options.isa = calibrate_.isa;
+  options.memory_limit = calibrate_.memory_limit;
+  options.spill_folder = work_->path();
+  options.progress = calibrate_.progress;
+  KvCalibrator calibrator(checkpoint_.config(), summary_.plan, *options_.kv, options_.estimator, samples, groups,
+                          pool_);
+  CalibrationPass pass(checkpoint_, plan, samples, std::move(options), pool_);
   OCTAVO_TRY(pass.run(calibrator));
+  return calibrator;
+}
+
+Result<void> Quantizer::calibrate_kv(const KvCalibrator::Groups& groups) {
+  OCTAVO_ASSIGN(const KvCalibrator calibrator, kv_pass(*samples_, groups, {}));
   kv_calibration_ = calibrator.calibration();
   summary_.kv = calibrator.report();
+  for (const std::string& note : summary_.kv->notes) summary_.notes.push_back(note);
+  for (size_t layer = 0; layer < kv_scales_.size(); ++layer) {
+    const KvPlan& kv = summary_.plan.kv[layer];
+    kv_scales_[layer] = {.k = {kv_calibration_->scales(layer, true, kv.k, kv.k_options)[0]},
+                         .v = {kv_calibration_->scales(layer, false, kv.v, kv.v_options)[0]}};
+  }
   return {};
 }
 
 Result<void> Quantizer::write_kv(const std::filesystem::path& folder, ShardedWriter& writer) const {
+  for (size_t layer = 0; layer < kv_scales_.size(); ++layer)
+    for (const bool key : {true, false})
+      if (const auto& scales = key ? kv_scales_[layer].k : kv_scales_[layer].v; !scales.empty())
+        OCTAVO_TRY(writer.write(kv_scale_name(layer, key), 0, std::as_bytes(std::span(scales))));
   if (!kv_calibration_) return {};
-  if (has_kv_scale_tensors(summary_.plan))
-    for (size_t layer = 0; layer < summary_.plan.kv.size(); ++layer)
-      for (const bool key : {true, false}) {
-        const KvPlan& kv = summary_.plan.kv[layer];
-        const std::vector<float> scales =
-            kv_calibration_->scales(layer, key, key ? kv.k : kv.v, key ? kv.k_options : kv.v_options);
-        OCTAVO_TRY(writer.write(kv_scale_name(layer, key), 0, std::as_bytes(std::span(scales).first(1))));
-      }
   return write_text_file(folder / kKvCalibrationName, kv_calibration_text(*kv_calibration_, checkpoint_.config()));
 }
 

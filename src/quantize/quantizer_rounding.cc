@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "numerics/bits.h"
+#include "quantize/damage.h"
 #include "quantize/quantizer.h"
 
 namespace octavo {
@@ -32,13 +33,6 @@ int64_t rows_per_slab(const TensorEntry& entry, const TensorFormat& format) {
   return unit * std::max<int64_t>(kSlabBytes / std::max<int64_t>(rows_bytes(entry, unit), 1), 1);
 }
 
-Error not_finite(const TensorEntry& entry, int64_t first_row, const Position& at) {
-  return {.what = "a weight that is to be quantized is NaN or infinite",
-          .where = fmt::format("{}: tensor {}, row {}, column {}", entry.file.string(), entry.name, first_row + at.row,
-                               at.col),
-          .remedy = "the checkpoint is damaged: fetch it again, or leave this module out with --ignore"};
-}
-
 }  // namespace
 
 // Rows [begin, end): where they are mapped, or read into `buffer` through a transform.
@@ -53,9 +47,9 @@ Result<RowsView> Quantizer::source_rows(const TensorEntry& entry, int64_t begin,
 }
 
 // body(begin, end) for slabs of rows, on all threads. The error of the first slab that fails.
-Result<void> Quantizer::over_slabs(const TensorEntry& entry, int64_t rows,
+Result<void> Quantizer::over_slabs(int64_t total, int64_t rows,
                                    FunctionRef<Result<void>(int64_t begin, int64_t end)> body) {
-  const int64_t total = rows_of(entry), slabs = (total + rows - 1) / rows;
+  const int64_t slabs = (total + rows - 1) / rows;
   std::optional<Error> first;
   int64_t first_slab = slabs;
   std::mutex mutex;
@@ -76,13 +70,14 @@ Result<void> Quantizer::over_slabs(const TensorEntry& entry, int64_t rows,
 }
 
 // A tensor that a transform changed, rounded to the type that it was stored in.
-Result<void> Quantizer::copy_transformed(const TensorEntry& entry, ShardedWriter& writer) {
+Result<void> Quantizer::copy_transformed(const TensorEntry& entry, ShardedWriter& writer, int64_t most_rows) {
   const ElementType element = *element_from_safetensors(entry.stored_type);
-  return over_slabs(entry, rows_per_slab(entry, plain_format(element)),
+  return over_slabs(std::min(rows_of(entry), most_rows), rows_per_slab(entry, plain_format(element)),
                     [&](int64_t begin, int64_t end) -> Result<void> {
                       std::vector<float> values;
                       OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, values));
-                      if (const auto at = find_non_finite(rows)) return fail(not_finite(entry, begin, *at));
+                      if (const auto at = find_non_finite(rows))
+                        return fail(damaged_weight(entry, begin + at->row, at->col));
                       std::vector<std::byte> bytes(static_cast<size_t>(rows_bytes(entry, end - begin)));
                       for (size_t i = 0; i < values.size(); ++i) store_element(element, bytes.data(), i, values[i]);
                       OCTAVO_TRY(writer.write(entry.name, static_cast<size_t>(rows_bytes(entry, begin)), bytes));
@@ -92,13 +87,13 @@ Result<void> Quantizer::copy_transformed(const TensorEntry& entry, ShardedWriter
                     });
 }
 
-Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer) {
-  if (!entry.plain) return copy_transformed(entry, writer);
+Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer, int64_t most_rows) {
+  if (!entry.plain) return copy_transformed(entry, writer, most_rows);
   const std::span<const std::byte> data = entry.plain->data;
   const int64_t rows = std::max<int64_t>(entry.plain->rows(), 1);
   const int64_t row_bytes = static_cast<int64_t>(data.size()) / rows;
   if (row_bytes == 0) return {};
-  return over_slabs(entry, std::max<int64_t>(kCopyBytes / row_bytes, 1),
+  return over_slabs(std::min(rows_of(entry), most_rows), std::max<int64_t>(kCopyBytes / row_bytes, 1),
                     [&](int64_t begin, int64_t end) -> Result<void> {
                       const auto offset = static_cast<size_t>(begin * row_bytes),
                                  size = static_cast<size_t>((end - begin) * row_bytes);
@@ -111,24 +106,24 @@ Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer) {
 
 // The largest magnitude of all the weights that share a scale.
 Result<float> Quantizer::shared_amax(const WeightJob& job) {
-  if (const auto known = shared_amax_.find(job.fused); known != shared_amax_.end()) return known->second;
-  float amax = 0;
-  for (const WeightJob& other : jobs_) {
-    if (other.fused != job.fused || other.format != job.format) continue;
+  return shared_amax_.of(jobs_, job, [&](const WeightJob& other) -> Result<float> {
+    float amax = 0;
     const TensorEntry& entry = *checkpoint_.tensors().find(other.module.name + ".weight");
-    OCTAVO_TRY(over_slabs(entry, rows_per_slab(entry, job.format), [&](int64_t begin, int64_t end) -> Result<void> {
+    const auto slab = [&](int64_t begin, int64_t end) -> Result<void> {
       std::vector<float> buffer;
       OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, buffer));
       float slab_amax = 0;
       group_amax(rows, tensor_wide_format(ElementType::kE4m3), {&slab_amax, 1});
-      if (const auto at = find_non_finite_if(slab_amax, rows)) return fail(not_finite(entry, begin, *at));
+      if (const auto at = find_non_finite_if(slab_amax, rows))
+        return fail(damaged_weight(entry, begin + at->row, at->col));
       checkpoint_.tensors().forget(entry, begin, end);
       const std::lock_guard lock(mutex_);
       amax = std::max(amax, slab_amax);
       return {};
-    }));
-  }
-  return shared_amax_[job.fused] = amax;
+    };
+    OCTAVO_TRY(over_slabs(rows_of(entry), rows_per_slab(entry, job.format), slab));
+    return amax;
+  });
 }
 
 Result<RoundingError> Quantizer::quantize_slab(const WeightJob& job, const TensorEntry& entry, int64_t begin,
@@ -148,7 +143,7 @@ Result<RoundingError> Quantizer::quantize_slab(const WeightJob& job, const Tenso
         static_cast<size_t>(first), static_cast<size_t>(format.scale_rows(end - begin) * format.scale_cols(rows.cols)));
     group_amax(rows, format, own);
     if (const auto at = find_non_finite_if(*std::max_element(own.begin(), own.end()), rows))
-      return fail(not_finite(entry, begin, *at));
+      return fail(damaged_weight(entry, begin + at->row, at->col));
     for (float& scale : own) scale = scale_from_amax(scale, format);
     error = encode_rows(rows, format, own, codes);
   }
@@ -180,10 +175,10 @@ Result<void> Quantizer::quantize_packed(const WeightJob& job, ShardedWriter& wri
     out.outer = outer_from_amax(amax, format);
   }
   std::vector<RoundingError> errors(static_cast<size_t>((rows + step - 1) / step));
-  OCTAVO_TRY(over_slabs(entry, step, [&](int64_t begin, int64_t end) -> Result<void> {
+  OCTAVO_TRY(over_slabs(rows_of(entry), step, [&](int64_t begin, int64_t end) -> Result<void> {
     std::vector<float> buffer;
     OCTAVO_ASSIGN(const RowsView source, source_rows(entry, begin, end, buffer));
-    if (const auto at = find_non_finite(source)) return fail(not_finite(entry, begin, *at));
+    if (const auto at = find_non_finite(source)) return fail(damaged_weight(entry, begin + at->row, at->col));
     const auto first = static_cast<size_t>(out.view().grid_index(begin, 0)),
                count = static_cast<size_t>(format.scale_rows(end - begin) * format.scale_cols(cols));
     const std::span<float> zeros(out.zeros);
@@ -219,7 +214,7 @@ Result<void> Quantizer::quantize(const WeightJob& job, ShardedWriter& writer) {
   // Added up in the order of the slabs: the figure does not depend on the threads.
   const int64_t rows = rows_per_slab(entry, format);
   std::vector<RoundingError> errors(static_cast<size_t>((job.module.rows + rows - 1) / rows));
-  OCTAVO_TRY(over_slabs(entry, rows, [&](int64_t begin, int64_t end) -> Result<void> {
+  OCTAVO_TRY(over_slabs(rows_of(entry), rows, [&](int64_t begin, int64_t end) -> Result<void> {
     OCTAVO_ASSIGN(errors[static_cast<size_t>(begin / rows)], quantize_slab(job, entry, begin, end, scales, writer));
     done(rows_bytes(entry, end - begin), entry.name);
     return {};

@@ -12,11 +12,12 @@
 namespace octavo {
 namespace {
 
-Error spill_error(const std::filesystem::path& folder) {
+// `error`: errno's, or 0 where the file is shorter than it was.
+Error spill_error(const std::filesystem::path& folder, int error) {
   return {.what = "cannot spill activations to disk",
           .where = folder.string(),
-          .found = std::strerror(errno),
-          .remedy = "free some space there, raise --memory-limit, or take fewer samples or tokens"};
+          .found = error == 0 ? "the file is cut short" : std::strerror(error),
+          .remedy = "free space there, or raise --memory-limit"};
 }
 
 }  // namespace
@@ -33,13 +34,11 @@ Result<SampleStore> SampleStore::create(int64_t samples, int64_t slab_bytes, int
   store.memory_ = AlignedBytes(static_cast<size_t>(slab_bytes));
   std::string name = (folder / "activations-XXXXXX").string();
   store.fd_ = mkostemp(name.data(), O_CLOEXEC);
-  if (store.fd_ < 0) return fail(spill_error(folder));
+  if (store.fd_ < 0) return fail(spill_error(folder, errno));
   unlink(name.c_str());  // gone with the process, whatever ends it
   // Space is taken now: a disk that is too small shows here and not hours later.
-  if (const int error = posix_fallocate(store.fd_, 0, samples * slab_bytes); error != 0) {
-    errno = error;
-    return fail(spill_error(folder));
-  }
+  if (const int error = posix_fallocate(store.fd_, 0, samples * slab_bytes); error != 0)
+    return fail(spill_error(folder, error));
   return store;
 }
 
@@ -71,7 +70,7 @@ Result<std::byte*> SampleStore::open(int64_t sample) {
     const ssize_t got = pread(fd_, memory_.data() + done, static_cast<size_t>(slab_bytes_ - done),
                               static_cast<off_t>(sample * slab_bytes_ + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return fail(spill_error(folder_));
+    if (got <= 0) return fail(spill_error(folder_, got < 0 ? errno : 0));
     done += got;
   }
   return memory_.data();
@@ -83,7 +82,7 @@ Result<void> SampleStore::save(int64_t sample) {
     const ssize_t put = pwrite(fd_, memory_.data() + done, static_cast<size_t>(slab_bytes_ - done),
                                static_cast<off_t>(sample * slab_bytes_ + done));
     if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return fail(spill_error(folder_));
+    if (put <= 0) return fail(spill_error(folder_, put < 0 ? errno : ENOSPC));
     done += put;
   }
   return {};

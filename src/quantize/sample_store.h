@@ -28,6 +28,8 @@ class SampleStore {
   Result<void> save(int64_t sample);
 
   bool spilled() const { return fd_ >= 0; }
+  // Bytes of slabs in memory, where all of them are.
+  int64_t bytes_held() const { return spilled() ? 0 : static_cast<int64_t>(memory_.size()); }
 
  private:
   AlignedBytes memory_;  // all slabs, or one

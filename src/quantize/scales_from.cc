@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "checkpoint/checkpoint.h"
+#include "quantize/quantization_config.h"
 #include "quantize/statistics_file.h"
 
 namespace octavo {
@@ -40,6 +40,38 @@ Result<void> check_untransformed(const std::filesystem::path& report) {
                .remedy = "calibrate the new model with the same options: leave out --scales-from"});
 }
 
+// "kv_cache_scheme" as the folder has it; ModelOpt's name for the same becomes one.
+Result<std::string> read_kv_cache_scheme(const std::filesystem::path& folder) {
+  for (const std::string_view name : {"config.json", "hf_quant_config.json"}) {
+    const std::filesystem::path path = folder / name;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    OCTAVO_ASSIGN(const std::string text, read_text_file(path));
+    OCTAVO_ASSIGN(const Json json, parse_json(text, path.string()));
+    for (const std::string_view key : {"quantization_config", "quantization"}) {
+      const auto config = json.is_object() ? json.find(key) : json.end();
+      if (!json.is_object() || config == json.end() || !config->is_object()) continue;
+      if (const auto scheme = config->find("kv_cache_scheme"); scheme != config->end() && scheme->is_object())
+        return scheme->dump();
+      if (const auto algorithm = config->find("kv_cache_quant_algo"); algorithm != config->end() && *algorithm == "FP8")
+        return stored_kv_cache_scheme().dump();
+    }
+  }
+  return std::string();
+}
+
+Result<void> read_kv(const Checkpoint& checkpoint, EarlierScales& earlier) {
+  if (const KvCalibration* calibration = checkpoint.kv_calibration()) earlier.kv_calibration = *calibration;
+  for (int layer = 0; layer < static_cast<int>(checkpoint.config().num_layers); ++layer) {
+    OCTAVO_ASSIGN(KvScales scales, checkpoint.kv_scales(layer));
+    earlier.kv_scales.push_back(std::move(scales));
+  }
+  const auto none = [](const KvScales& scales) { return scales.k.empty() && scales.v.empty(); };
+  if (std::all_of(earlier.kv_scales.begin(), earlier.kv_scales.end(), none)) earlier.kv_scales.clear();
+  OCTAVO_ASSIGN(earlier.kv_cache_scheme, read_kv_cache_scheme(checkpoint.path()));
+  return {};
+}
+
 // How far two magnitudes are apart, as a factor of at least 1.
 double factor(double a, double b) {
   if (a == b) return 1;
@@ -60,11 +92,17 @@ Result<EarlierScales> read_earlier_scales(const std::filesystem::path& path, con
   OCTAVO_TRY(check_untransformed(path / kStatisticsReportName));
   OCTAVO_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path));
   OCTAVO_TRY(check_same_modules(checkpoint.config(), config, path));
-  if (checkpoint.dialect() != "fp8" && checkpoint.dialect() != "compressed-tensors")
+  if (!is_written(checkpoint.dialect()))
     return fail({.what = "the earlier model is not quantized in a dialect that is written",
                  .where = path.string(),
                  .found = std::string(checkpoint.dialect()),
-                 .expected = "fp8 or compressed-tensors"});
+                 .expected = "one of " + written_dialects()});
+  if (checkpoint.config().down_hadamard != config.down_hadamard)
+    return fail({.what = "only one of the two models has its down_proj inputs transformed",
+                 .where = (path / "config.json").string(),
+                 .found = fmt::format("octavo_transforms: blocks of {}", checkpoint.config().down_hadamard),
+                 .expected = fmt::format("blocks of {}, as the new model", config.down_hadamard),
+                 .remedy = "calibrate the new model with the same options: leave out --scales-from"});
   for (const auto& [name, linear] : checkpoint.stored_plan().linears)
     if (linear.outliers > 0)
       return fail({.what = "the earlier model has outlier channels, which calibration finds for each model anew",
@@ -78,10 +116,28 @@ Result<EarlierScales> read_earlier_scales(const std::filesystem::path& path, con
     OCTAVO_ASSIGN(const StoredLinear stored, checkpoint.linear(module.name));
     if (stored.input_scale) earlier.input_scales[module.name] = *stored.input_scale;
   }
+  OCTAVO_TRY(read_kv(checkpoint, earlier));
   if (std::filesystem::exists(path / kStatisticsName, ignored)) {
     OCTAVO_ASSIGN(earlier.statistics, read_statistics(path / kStatisticsName));
   }
   return earlier;
+}
+
+Result<void> check_statistics(const EarlierScales& earlier, const std::vector<LinearModule>& modules) {
+  if (earlier.statistics.empty()) return {};
+  const auto known = [&](const LinearModule& module) {
+    const auto found = earlier.statistics.find(place_name(module.layer, input_of(module.role)));
+    return found != earlier.statistics.end() && found->second.channels() == module.cols;
+  };
+  if (std::any_of(modules.begin(), modules.end(), known)) return {};
+  const auto& [place, values] = *earlier.statistics.begin();
+  return fail({.what = "the statistics are of another model",
+               .where = earlier.path.string(),
+               .found = fmt::format("{} places, such as {} with {} channels", earlier.statistics.size(), place,
+                                    values.channels()),
+               .expected = fmt::format("{} with {} channels, and so on",
+                                       place_name(modules.front().layer, input_of(modules.front().role)),
+                                       modules.front().cols)});
 }
 
 std::vector<std::string> drift_notes(const StatisticsMap& before, const StatisticsMap& now) {

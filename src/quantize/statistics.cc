@@ -44,16 +44,6 @@ double LogHistogram::bin_begin(int bin) {
   return bin >= kBins ? 0x1p128 : bits_float(static_cast<uint32_t>(bin) << kShift);
 }
 
-void LogHistogram::add(float value) {
-  const uint32_t bits = float_bits(value) & kMagnitude;
-  if (bits > kInfinity)
-    ++nans_;
-  else if (bits == kInfinity)
-    ++infinities_;
-  else
-    ++bins_[bits >> kShift];
-}
-
 void LogHistogram::merge(const LogHistogram& other) {
   for (size_t i = 0; i < bins_.size(); ++i) bins_[i] += other.bins_[i];
   nans_ += other.nans_;

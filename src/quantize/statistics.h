@@ -20,7 +20,6 @@ class LogHistogram {
   static constexpr int kShift = 19, kBins = 0x7F800000 >> kShift;
 
   LogHistogram() : bins_(kBins) {}
-  void add(float value);
   void merge(const LogHistogram& other);
 
   uint64_t finite() const;  // number of finite values

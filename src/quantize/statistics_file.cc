@@ -67,13 +67,36 @@ Result<StatisticsMap> read_statistics(const std::filesystem::path& path) {
   return statistics;
 }
 
-std::string statistics_report(const StatisticsMap& statistics, const TensorFormat& format,
-                              const EstimatorOptions& options, std::string_view transforms) {
-  Json report = {{"element", element_name(format.element)}, {"estimator", estimator_text(options)}};
-  if (!transforms.empty()) report["transforms"] = transforms;
+namespace {
+
+Json source_json(const ReportSource& source) {
+  const CalibrationSet& set = *source.samples;
+  Json files = Json::array(), coverage = Json::array();
+  for (const CalibrationSet::File& file : set.files)
+    files.push_back({{"path", file.path},
+                     {"weight", file.weight},
+                     {"documents", file.documents},
+                     {"documents_used", file.documents_used},
+                     {"samples", file.samples},
+                     {"tokens", file.tokens_used}});
+  for (const CalibrationSet::Coverage& band : set.coverage())
+    coverage.push_back({{"begin", band.begin}, {"end", band.end}, {"tokens", band.tokens}});
+  return {{"seed", source.seed},    {"samples", set.samples.size()}, {"length", source.length},
+          {"tokens", set.tokens()}, {"files", std::move(files)},     {"coverage", std::move(coverage)}};
+}
+
+}  // namespace
+
+std::string statistics_report(const StatisticsMap& statistics, const std::map<std::string, TensorFormat>& formats,
+                              const EstimatorOptions& options, const ReportSource& source) {
+  Json report = {{"estimator", estimator_text(options)}};
+  if (!source.transforms.empty()) report["transforms"] = source.transforms;
+  if (source.samples != nullptr) report["calibration"] = source_json(source);
   Json& places = report["places"] = Json::object();
   for (const auto& [place, values] : statistics) {
     const LogHistogram& histogram = values.histogram();
+    const auto known = formats.find(place);
+    const TensorFormat format = known == formats.end() ? tensor_wide_format(ElementType::kE4m3) : known->second;
     const ScaleEstimate estimate = estimate_scale(histogram, values.amax(), format, options);
     places[place] = {{"values", histogram.finite()},
                      {"channels", values.channels()},
@@ -83,13 +106,14 @@ std::string statistics_report(const StatisticsMap& statistics, const TensorForma
                      {"p99.99", histogram.quantile(0.9999)},
                      {"nan", histogram.nans()},
                      {"infinite", histogram.infinities()},
+                     {"element", element_name(format.element)},
                      {"scale", estimate.scale},
                      {"error", estimate.error},
                      {"amax_error", estimate.amax_error},
                      {"saturated", estimate.saturated},
                      {"underflowed", estimate.underflowed}};
   }
-  return report.dump(2) + "\n";
+  return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace octavo

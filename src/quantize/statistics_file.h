@@ -2,11 +2,14 @@
 // wants to know of them as JSON.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "quantize/calibration_data.h"
 #include "quantize/estimator.h"
 #include "quantize/statistics.h"
 
@@ -19,10 +22,18 @@ inline constexpr std::string_view kStatisticsName = "calibration.npz", kStatisti
 Result<void> write_statistics(const std::filesystem::path& path, const StatisticsMap& statistics);
 Result<StatisticsMap> read_statistics(const std::filesystem::path& path);
 
-// Per place: values, amax, quantiles, NaN and infinite counts; and under the scale that `options` estimates for
-// `format`: the scale, its error beside amax's, saturated and underflowed shares; what was folded into the weights,
-// where something was. A JSON object as text.
-std::string statistics_report(const StatisticsMap& statistics, const TensorFormat& format,
-                              const EstimatorOptions& options, std::string_view transforms = {});
+// What the statistics come from.
+struct ReportSource {
+  std::string_view transforms;              // what was folded into the weights; empty: nothing
+  const CalibrationSet* samples = nullptr;  // and the options they were drawn with
+  int64_t length = 0;
+  uint64_t seed = 0;
+};
+
+// The text: files, seed, samples, coverage. Per place: values, amax, quantiles, NaN and infinite counts; and under the
+// scale that `options` estimates for the place's element (`formats`; E4M3 for places that are not in it): the scale,
+// its error beside amax's, saturated and underflowed shares. A JSON object as text.
+std::string statistics_report(const StatisticsMap& statistics, const std::map<std::string, TensorFormat>& formats,
+                              const EstimatorOptions& options, const ReportSource& source);
 
 }  // namespace octavo

@@ -1,23 +1,23 @@
 #include "quantize/work_folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <utility>
 
 #include "base/file.h"
+#include "base/function_ref.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_writer.h"
+#include "quantize/statistics_file.h"
 
 namespace octavo {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRun = "run.txt", kLock = "lock";
+constexpr std::string_view kRun = "run.txt", kLock = "lock", kWeights = ".safetensors", kStatistics = ".npz",
+                           kNotes = ".txt";
 constexpr int kFigures = 6;
 
 // Of a module's tensors in a layer's file: codes, scales, zero points, outlier channels, and {input scale, objective,
@@ -59,6 +59,32 @@ Result<std::span<const std::byte>> bytes_of(const TensorReader& reader, const st
        .remedy = "remove the file: the layer is then done again"});
 }
 
+Error busy(const fs::path& path) {
+  return {.what = "another run is at work on this output",
+          .where = path.string(),
+          .remedy = "wait for it, or choose another output folder"};
+}
+
+Error of_another_run(const fs::path& path, int finished) {
+  return {.what = "the work folder belongs to a run with another model, text, scheme or options",
+          .where = path.string(),
+          .found = fmt::format("{} finished layers of it", finished),
+          .remedy = fmt::format("repeat that run to finish it, or remove {} to start anew", path.string())};
+}
+
+// Calls body(path) for each finished layer's file.
+void for_finished(const fs::path& folder, FunctionRef<void(const fs::path&)> body) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (it->path().extension() == kWeights) body(it->path());
+}
+
+int count_finished(const fs::path& folder) {
+  int count = 0;
+  for_finished(folder, [&](const fs::path&) { ++count; });
+  return count;
+}
+
 }  // namespace
 
 fs::path WorkFolder::path_for(const fs::path& out) {
@@ -67,45 +93,69 @@ fs::path WorkFolder::path_for(const fs::path& out) {
   return path;
 }
 
-Result<WorkFolder> WorkFolder::open(const fs::path& out, const std::string& fingerprint) {
+Result<WorkFolder> WorkFolder::lock(const fs::path& out) {
   WorkFolder folder;
   folder.path_ = path_for(out);
   std::error_code error;
   fs::create_directory(folder.path_, error);
   if (error)
     return fail({.what = "cannot create the work folder", .where = folder.path_.string(), .found = error.message()});
-  folder.lock_ = ::open((folder.path_ / kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (folder.lock_ < 0 || flock(folder.lock_, LOCK_EX | LOCK_NB) != 0)
-    return fail({.what = "another run is at work on this output",
-                 .where = folder.path_.string(),
-                 .found = std::strerror(errno),
-                 .remedy = "wait for it, or choose another output folder"});
+  OCTAVO_ASSIGN(folder.lock_, FileLock::take(folder.path_ / kLock));
+  if (!folder.lock_) return fail(busy(folder.path_));
+  return folder;
+}
+
+Result<WorkFolder> WorkFolder::open(const fs::path& out, const std::string& fingerprint) {
+  OCTAVO_ASSIGN(WorkFolder folder, lock(out));
   const fs::path run = folder.path_ / kRun;
-  if (!fs::exists(run, error)) {
-    OCTAVO_TRY(write_text_file(run, fingerprint));
-    return folder;
+  std::error_code ignored;
+  if (fs::exists(run, ignored)) {
+    OCTAVO_ASSIGN(const std::string found, read_text_file(run));
+    if (found == fingerprint) {
+      folder.clear_temporaries();
+      return folder;
+    }
+    if (const int finished = folder.finished(); finished > 0) return fail(of_another_run(folder.path_, finished));
   }
+  folder.clear();
+  OCTAVO_TRY(write_text_file(run, fingerprint));
+  return folder;
+}
+
+Result<void> WorkFolder::check(const fs::path& out, const std::string& fingerprint) {
+  const fs::path path = path_for(out), run = path / kRun;
+  OCTAVO_ASSIGN(const bool held, FileLock::held(path / kLock));
+  if (held) return fail(busy(path));
+  std::error_code ignored;
+  const int finished = count_finished(path);
+  if (finished == 0 || !fs::exists(run, ignored)) return {};
   OCTAVO_ASSIGN(const std::string found, read_text_file(run));
-  if (found == fingerprint) return folder;
-  return fail(
-      {.what = "the work folder belongs to a run with another model, text, scheme or options",
-       .where = run.string(),
-       .remedy = fmt::format("repeat that run to finish it, or remove {} to start anew", folder.path_.string())});
+  if (found == fingerprint) return {};
+  return fail(of_another_run(path, finished));
 }
 
-WorkFolder::WorkFolder(WorkFolder&& other) noexcept
-    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
-
-WorkFolder::~WorkFolder() {
-  if (lock_ >= 0) close(lock_);
+Result<WorkFolder> WorkFolder::open_empty(const fs::path& out) {
+  OCTAVO_ASSIGN(WorkFolder folder, lock(out));
+  folder.clear();
+  return folder;
 }
 
-fs::path WorkFolder::file(int layer) const {
-  return path_ / (layer < 0 ? std::string("head.safetensors") : fmt::format("layer-{:05}.safetensors", layer));
+// All but the lock.
+void WorkFolder::clear() const {
+  std::error_code error, ignored;
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename() != kLock) fs::remove_all(it->path(), ignored);
 }
 
-fs::path WorkFolder::statistics_file(int layer) const {
-  return path_ / (layer < 0 ? std::string("head.npz") : fmt::format("layer-{:05}.npz", layer));
+// Files that a killed run was writing (base/file.h).
+void WorkFolder::clear_temporaries() const {
+  std::error_code error, ignored;
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename().string().find(".tmp.") != std::string::npos) fs::remove(it->path(), ignored);
+}
+
+fs::path WorkFolder::file(int layer, std::string_view extension) const {
+  return path_ / ((layer < 0 ? std::string("head") : fmt::format("layer-{:05}", layer)) + std::string(extension));
 }
 
 bool WorkFolder::has(int layer) const {
@@ -113,7 +163,26 @@ bool WorkFolder::has(int layer) const {
   return fs::exists(file(layer), ignored);
 }
 
-Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights, const LayerFactors& factors) const {
+int WorkFolder::finished() const {
+  return count_finished(path_);
+}
+
+int64_t WorkFolder::finished_bytes(const fs::path& out) {
+  int64_t bytes = 0;
+  for_finished(path_for(out), [&](const fs::path& path) {
+    std::error_code error;
+    const uintmax_t size = fs::file_size(path, error);
+    if (!error) bytes += static_cast<int64_t>(size);
+  });
+  return bytes;
+}
+
+Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights, const LayerRecord& record) const {
+  OCTAVO_TRY(write_statistics(file(layer, kStatistics), record.statistics));
+  std::string notes;
+  for (const std::string& note : record.notes) notes += note + "\n";
+  OCTAVO_TRY(write_text_file(file(layer, kNotes), notes));
+  const LayerFactors& factors = record.factors;
   std::vector<TensorToWrite> layout;
   for (const auto& [module, linear] : weights) {
     layout.push_back({codes_name(module), ElementType::kUint8, {static_cast<int64_t>(linear.matrix.codes.size())}});
@@ -143,6 +212,21 @@ Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights, const La
     if (const auto own = factors.find(input); own != factors.end())
       OCTAVO_TRY(writer.write(name, 0, std::as_bytes(std::span(own->second))));
   return writer.commit();
+}
+
+Result<StatisticsMap> WorkFolder::load_statistics(int layer) const {
+  return read_statistics(file(layer, kStatistics));
+}
+
+Result<std::vector<std::string>> WorkFolder::load_notes(int layer) const {
+  OCTAVO_ASSIGN(const std::string text, read_text_file(file(layer, kNotes)));
+  std::vector<std::string> notes;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    notes.push_back(text.substr(begin, end - begin));
+    begin = end == std::string::npos ? text.size() : end + 1;
+  }
+  return notes;
 }
 
 Result<LayerFactors> WorkFolder::load_factors(int layer) const {
@@ -209,8 +293,10 @@ Result<QuantizedLayer> WorkFolder::load(int layer,
 }
 
 void WorkFolder::remove() {
+  clear();
+  lock_->remove();
   std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  fs::remove(path_, ignored);  // not empty where the next run is in it already
 }
 
 }  // namespace octavo

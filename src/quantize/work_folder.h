@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/file_lock.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 #include "formats/tensor.h"
 #include "models/layers/decoder_layer.h"
+#include "quantize/statistics.h"
 
 namespace octavo {
 
@@ -28,31 +30,47 @@ using QuantizedLayer = std::map<std::string, QuantizedLinear>;  // by module
 // Factors per input channel (quantize/weight_transform.h), by place.
 using LayerFactors = std::map<LinearInput, std::vector<float>>;
 
+// What a layer leaves behind beside its weights.
+struct LayerRecord {
+  StatisticsMap statistics;
+  LayerFactors factors;
+  std::vector<std::string> notes;  // a line each
+};
+
 class WorkFolder {
  public:
-  // OUT.work, made or found. `fingerprint` describes the run: everything that decides its bytes. Errors: another run
-  // is at work in it; it belongs to a different run.
+  // OUT.work, made or found. `fingerprint` describes the run: everything that decides its bytes. What another run left
+  // there is cleared away where it finished no layer. Errors: another run is at work in it; it holds finished layers of
+  // a different run.
   static Result<WorkFolder> open(const std::filesystem::path& out, const std::string& fingerprint);
+  // Whether open() would give it; makes and changes nothing.
+  static Result<void> check(const std::filesystem::path& out, const std::string& fingerprint);
+  // The same for a trial: whatever is in it goes.
+  static Result<WorkFolder> open_empty(const std::filesystem::path& out);
   static std::filesystem::path path_for(const std::filesystem::path& out);
-  WorkFolder(WorkFolder&& other) noexcept;
-  WorkFolder& operator=(WorkFolder&&) = delete;
-  ~WorkFolder();
+  // Bytes of the finished layers in OUT.work.
+  static int64_t finished_bytes(const std::filesystem::path& out);
 
   const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path statistics_file(int layer) const;
   bool has(int layer) const;  // -1: the head
-  // The layer's file appears complete, or not at all.
-  Result<void> save(int layer, const QuantizedLayer& weights, const LayerFactors& factors = {}) const;
+  int finished() const;       // how many, the head counts as one
+  // The layer's files; the last one to appear says that it is finished.
+  Result<void> save(int layer, const QuantizedLayer& weights, const LayerRecord& record = {}) const;
   // `formats`: of the modules wanted. A damaged file is an error that names it.
   Result<QuantizedLayer> load(int layer, const std::map<std::string, std::pair<TensorFormat, Shape>>& formats) const;
   Result<LayerFactors> load_factors(int layer) const;
+  Result<StatisticsMap> load_statistics(int layer) const;
+  Result<std::vector<std::string>> load_notes(int layer) const;
   void remove();
 
  private:
   WorkFolder() = default;
-  std::filesystem::path file(int layer) const;
+  static Result<WorkFolder> lock(const std::filesystem::path& out);
+  std::filesystem::path file(int layer, std::string_view extension = ".safetensors") const;
+  void clear() const;
+  void clear_temporaries() const;
   std::filesystem::path path_;
-  int lock_ = -1;
+  std::optional<FileLock> lock_;
 };
 
 }  // namespace octavo

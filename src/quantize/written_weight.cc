@@ -81,6 +81,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 }  // namespace
 
 bool stores_packed(std::string_view dialect, const TensorFormat& weight) {
+  if (weight.granularity == Granularity::kTensor) return false;
   return dialect == "gptq" || dialect == "modelopt" || (weight.grouped() && weight.block_rows == 1);
 }
 

@@ -37,6 +37,22 @@ def full_disk(bytes_left):
     return limit
 
 
+def peak_memory(command):
+    """Bytes resident at the peak of a run. (The system's own count starts with what Python had before it.)"""
+    process = subprocess.Popen([OCTAVO, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    peak = 0
+    while process.poll() is None:
+        try:
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+        except OSError:
+            continue
+        lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        peak = max([peak] + [1024 * int(line.split()[1]) for line in lines])
+        time.sleep(0.002)
+    assert process.returncode == 0, command
+    return peak
+
+
 def read_safetensors(path):
     data = pathlib.Path(path).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
@@ -273,7 +289,8 @@ class SensitivityAndPlans(Case):
         run("logits", self.model, "--ids", "9,8,7", "--out", self.folder / "a", "--plan", self.plan)
         quantized = self.folder / "quantized"
         summary = run("quantize", self.model, quantized, "--plan", self.plan).stdout
-        self.assertIn("KV formats", summary)
+        kv = json.loads(self.plan.read_text())["kv"]
+        self.assertEqual("KV formats are not written" in summary, any(set(layer.values()) != {"bf16"} for layer in kv))
         run("logits", quantized, "--ids", "9,8,7", "--out", self.folder / "b", "--kv-cache-dtype", "bf16")
         self.assertEqual((self.folder / "a").read_bytes(), (self.folder / "b").read_bytes())
         self.assertIn("plan.json", run("inspect", self.model, "--plan", self.plan).stdout)
@@ -389,7 +406,55 @@ class Calibrate(Case):
                 shutil.rmtree(self.folder / "out")
         run(*command)
         self.assertEqual(digest(), expected)
-        self.assertEqual(sorted(p.name for p in self.folder.iterdir() if p.name.startswith("out")), ["out"])
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["copy", "out", "text.txt"])
+
+    def calibrated(self, samples):
+        """A model with a tokenizer, and text for so many samples of 128 tokens."""
+        model, text = self.copy_model(), self.folder / "text.txt"
+        (model / "tokenizer.json").write_text(json.dumps(byte_tokenizer(320)))
+        text.write_text("\n\n".join(f"Passage {i}: " + " ".join(str(i * j % 977) for j in range(90))
+                                    for i in range(samples // 2 + 4)))
+        return model, text
+
+    def test_flags_without_effect_are_named(self):
+        model, text = self.calibrated(8)
+        for flags in (["--samples", "4"], ["--length", "64"], ["--damping", "0.1"], ["--act-order"], ["--seed", "2"],
+                      ["--memory-limit", "10"], ["--wide-activations"], ["--estimator", "mse"],
+                      ["--act-order", "--calibrate", text, "--rounding", "nearest"],
+                      ["--damping", "0.1", "--calibrate", text, "--rounding", "awq"]):
+            error = run("quantize", model, self.folder / "out", "--scheme", "fp8", *flags, code=1).stderr
+            self.assertIn("no effect", error)
+            self.assertIn(flags[0], error)
+        self.assertIn("int4-g32-zp", run("quantize", "--help").stdout)
+
+    def test_the_context_bounds_the_length_that_was_not_asked_for(self):
+        model, text = self.calibrated(64)
+        self.change_config(model, max_position_embeddings=200)
+        command = ["quantize", model, self.folder / "out", "--scheme", "fp8", "--calibrate", text, "--rounding",
+                   "nearest", "--samples", "4"]
+        self.assertIn("--length", run(*command, "--length", "201", code=1).stderr)
+        run(*command)
+        report = json.loads((self.folder / "out" / "calibration.json").read_text())
+        self.assertEqual((report["calibration"]["length"], report["calibration"]["samples"]), (200, 4))
+        self.assertEqual(sum(band["tokens"] for band in report["calibration"]["coverage"]), 800)
+        self.assertEqual(report["calibration"]["files"][0]["tokens"], 800)
+
+    def test_a_dry_run_says_the_memory(self):
+        model, text = self.calibrated(600)
+        ways = {"gptq": ["--scheme", "int8", "--calibrate", text],
+                "awq": ["--scheme", "int4-g32", "--calibrate", text, "--rounding", "awq"],
+                "kv": ["--scheme", "bf16", "--calibrate", text, "--kv", "int8:static", "--refit-temperature"],
+                "spilled": ["--scheme", "int8", "--calibrate", text, "--memory-limit", "20"],
+                "rounding": ["--scheme", "fp8"]}
+        for way, flags in ways.items():
+            size = ["--samples", "600", "--length", "128"] if "--calibrate" in flags else []
+            command = ["quantize", model, self.folder / way, *flags, *size, "--threads", "2"]
+            estimate = json.loads(run(*command, "--dry-run", "--json").stdout)
+            self.assertFalse((self.folder / way).exists())
+            memory = peak_memory(command)
+            with self.subTest(way):
+                self.assertLess(abs(estimate["memory_bytes"] - memory), 0.15 * memory, (estimate, memory))
+            self.assertGreater(estimate["seconds"], 0)
 
 
 class Evaluate(Case):

@@ -2,55 +2,18 @@
 #include "quantize/calibrate.h"
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
-#include "model_folder.h"
+#include "calibrated_folder.h"
 #include "quantize/dry_run.h"
-#include "quantize/quantize_checkpoint.h"
 #include "quantize/statistics_file.h"
-#include "support/byte_tokenizer_json.h"
 
 namespace octavo {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Calibrate : public testing::Test {
- protected:
-  void make(const Change& change = {}) {
-    std::string config(kOddModel);
-    config.replace(config.find("\"vocab_size\": 96"), 16, "\"vocab_size\": 320");
-    write_model(model_, config, ElementType::kBf16, change);
-    write(model_ / "tokenizer.json", byte_tokenizer_json({}, 320, {1, 2}));
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * i * 7919) + " of this text\n\n";
-    write(folder_ / "text.txt", text);
-  }
-  static void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
-  QuantizeOptions options(const std::string& scheme = "fp8") const {
-    QuantizeOptions options{.plan = {.scheme = scheme}, .threads = 2};
-    options.calibrate.emplace();
-    options.calibrate->data = {.sources = {{folder_ / "text.txt", 1}}, .samples = 6, .length = 48, .seed = 3};
-    options.calibrate->isa = best_isa();
-    return options;
-  }
-  Result<QuantizeSummary> run(const std::string& name, const QuantizeOptions& options) {
-    return quantize_checkpoint(open_model(model_), folder_ / name, options);
-  }
-  // The error's text; and nothing stands where the output would.
-  std::string error_of(const QuantizeOptions& options) {
-    const auto summary = run("refused", options);
-    EXPECT_FALSE(fs::exists(folder_ / "refused"));
-    return summary ? "" : summary.error().message();
-  }
-  std::string bytes_of(const std::string& name) const {
-    return read_text_file(folder_ / name / "model.safetensors").value();
-  }
-
-  TestFolder folder_;
-  fs::path model_ = folder_ / "model";
-};
+class Calibrate : public CalibratedFolder {};
 
 TEST_F(Calibrate, GptqBeatsRoundingOnEverySchemeAndReadsBack) {
   make();
@@ -83,14 +46,7 @@ TEST_F(Calibrate, TheSameBytesForAnyThreadsSpilledOrInterrupted) {
   EXPECT_EQ(bytes_of("plain"), bytes_of("spilled"));
 
   // Ended in the middle of a layer: the next call finds what is finished.
-  struct Stop {};
-  for (const double at : {3.0, 40.0, 55.0}) {
-    QuantizeOptions stopped = options();
-    stopped.calibrate->progress = [&](double done, double, std::string_view) {
-      if (done == at) throw Stop();
-    };
-    EXPECT_THROW((void)run("resumed", stopped), Stop);
-  }
+  for (const double at : {3.0, 40.0, 55.0}) stop_at(at, "resumed", options());
   EXPECT_TRUE(fs::exists(WorkFolder::path_for(folder_ / "resumed") / "layer-00000.safetensors"));
   EXPECT_FALSE(fs::exists(folder_ / "resumed"));
   const auto resumed = run("resumed", options());
@@ -103,12 +59,7 @@ TEST_F(Calibrate, TheSameBytesForAnyThreadsSpilledOrInterrupted) {
 
 TEST_F(Calibrate, TheWorkOfAnotherRunIsNotTaken) {
   make();
-  QuantizeOptions stopped = options();
-  struct Stop {};
-  stopped.calibrate->progress = [&](double done, double, std::string_view) {
-    if (done == 40) throw Stop();
-  };
-  EXPECT_THROW((void)run("out", stopped), Stop);
+  stop_at(40, "out", options());
   QuantizeOptions other = options();
   other.calibrate->data.seed = 4;
   const auto refused = run("out", other);
@@ -214,18 +165,6 @@ TEST_F(Calibrate, DryRunPredictsAndLeavesNothing) {
               return bad;
             }()),
             "");
-}
-
-TEST_F(Calibrate, DamagedActivationsNameLayerRoleAndSample) {
-  make([](const std::string& name, std::vector<float>& values, const Shape&) {
-    // Finite weights whose products overflow: the residual stream becomes infinite, its norm NaN.
-    if (name == "model.layers.0.mlp.down_proj.weight") std::fill(values.begin(), values.end(), 3e38f);
-  });
-  QuantizeOptions rounded = options();
-  rounded.calibrate->rounding = Rounding::kNearest;
-  const std::string error = error_of(rounded);
-  EXPECT_NE(error.find("model.layers.1.qkv_input"), std::string::npos) << error;
-  EXPECT_NE(error.find("sample 0"), std::string::npos) << error;
 }
 
 TEST_F(Calibrate, DamagedWeightsAreNamed) {

@@ -1,6 +1,7 @@
 // Calibration text: what is read, in what proportions, and what is refused.
 #include "quantize/calibration_data.h"
 
+#include <algorithm>
 #include <set>
 
 #include "model_folder.h"
@@ -87,6 +88,25 @@ TEST_F(CalibrationData, FilesAreMixedByWeight) {
   EXPECT_EQ(all->notes.size(), 3u);  // all of it used, less than asked for, little text
 }
 
+// Empty lines may hold blanks, and lines may end in CR LF; a text without any is cut all the same.
+TEST_F(CalibrationData, PlainTextIsCutIntoPassages) {
+  for (const std::string between : {"\n\n", "\n \n", "\n\t \n \n", "\r\n\r\n", "\r\n \r\n", "\n"}) {
+    std::string text = " \n\r\n";
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(1000 + i) + std::string(240, '.') + between;
+    const auto path = write("text.txt", text);
+    const auto set = read({{path, 1}}, 1000, 250);
+    ASSERT_TRUE(set.has_value()) << set.error().message();
+    const bool lines_only = between == "\n";
+    EXPECT_GE(set->files[0].documents, lines_only ? 6 : 20) << testing::PrintToString(between);
+    EXPECT_LE(set->files[0].documents, lines_only ? 7 : 26) << testing::PrintToString(between);
+    // Nothing is lost, and passages begin with a line.
+    const std::string read_back = text_of(*set);
+    for (int i = 0; i < 400; ++i)
+      ASSERT_NE(read_back.find("line " + std::to_string(1000 + i) + "."), std::string::npos) << i;
+    EXPECT_EQ(read_back.substr(0, 5), "line ");
+  }
+}
+
 TEST_F(CalibrationData, CoverageCountsPositions) {
   CalibrationSet set;
   set.samples = {std::vector<TokenId>(600), std::vector<TokenId>(3000)};
@@ -95,6 +115,43 @@ TEST_F(CalibrationData, CoverageCountsPositions) {
   EXPECT_EQ(coverage[1].tokens, 88 + 1536);
   EXPECT_EQ(coverage[2].tokens, 952);
   EXPECT_EQ(coverage[3].tokens, 0);
+}
+
+TEST_F(CalibrationData, SamplesKnowTheLinesTheyComeFrom) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += "{\"text\": \"<document " + std::to_string(100 + i) + ">\"}\n\n";
+  const auto path = write("a.jsonl", lines);
+  const auto set = read({{path, 1}}, 10, 50, 7);
+  ASSERT_TRUE(set.has_value());
+  ASSERT_EQ(set->origins.size(), set->samples.size());
+  for (size_t s = 0; s < set->samples.size(); ++s) {
+    std::string text;
+    for (const TokenId token : set->samples[s]) text += static_cast<char>(token);
+    for (size_t at = text.find("<document "); at != std::string::npos && at + 13 <= text.size();
+         at = text.find("<document ", at + 1)) {
+      const int64_t line = 2 * (std::stoi(text.substr(at + 10, 3)) - 100) + 1;
+      EXPECT_EQ(std::count(set->origins[s].lines.begin(), set->origins[s].lines.end(), line), 1) << line;
+    }
+    EXPECT_LE(set->origins[s].lines.size(), 5u);
+  }
+  EXPECT_NE(set->describe_sample(2).find("a.jsonl, what begins in lines "), std::string::npos);
+}
+
+TEST_F(CalibrationData, PartsOfTheContextThatTheTextHardlyReachesAreNoted) {
+  config_.max_position = 8192;
+  const auto text = write("long.txt", std::string(100'000, 'a'));
+  const auto says = [](const CalibrationSet& set, const std::string& words) {
+    return std::any_of(set.notes.begin(), set.notes.end(),
+                       [&](const std::string& note) { return note.find(words) != std::string::npos; });
+  };
+  const auto some = read({{text, 1}}, 20, 1024);
+  ASSERT_TRUE(some.has_value());
+  EXPECT_TRUE(says(*some, "0 at positions 2048 to 8191"));
+  EXPECT_FALSE(says(*some, "positions 512 to 2047"));
+  EXPECT_FALSE(says(*some, "8192"));
+  const auto all = read({{text, 1}}, 11, 8192);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_FALSE(says(*all, "positions"));
 }
 
 TEST_F(CalibrationData, BadInputIsNamed) {

@@ -122,6 +122,8 @@ TEST_F(KvCalibrate, WideTokensNeedNoRangeAndSkippedLayersStayWide) {
   const Checkpoint all = open_model(folder_ / "all"), wide = open_model(folder_ / "wide");
   EXPECT_EQ(kv_name(wide.stored_plan().kv[0]), "int8:channel:wide8/int8:static:wide8");
   EXPECT_EQ(kv_name(wide.stored_plan().kv[1]), "bf16");
+  EXPECT_EQ(all.kv_calibration()->tokens, 6 * 48);
+  EXPECT_EQ(wide.kv_calibration()->tokens, 6 * (48 - 8)) << "tokens that are kept wide were not looked at";
   for (size_t c = 0; c < 128; ++c) {
     EXPECT_GE(wide.kv_calibration()->layers[0].k_min[c], all.kv_calibration()->layers[0].k_min[c]);
     EXPECT_LE(wide.kv_calibration()->layers[0].k_max[c], all.kv_calibration()->layers[0].k_max[c]);
@@ -157,6 +159,12 @@ TEST_F(KvCalibrate, WhatCannotBeIsRefused) {
   EXPECT_NE(refusal(options("bf16")).find("--kv bf16"), std::string::npos);
   EXPECT_NE(refusal(options("fp8_e4m3:temperature")).find("--refit-temperature"), std::string::npos);
   EXPECT_NE(refusal(options("fp8_e4m3:skip7")).find("layer 7"), std::string::npos);
+  // Samples of 24 tokens, all of them wide: no range, and no scale of 1 in its place.
+  QuantizeOptions all_wide = options("fp8_e4m3:static:wide24");
+  all_wide.calibrate->data.length = 24;
+  EXPECT_NE(refusal(all_wide).find("--length"), std::string::npos) << refusal(all_wide);
+  all_wide.kv->kv = "fp8_e4m3:static:wide23";
+  EXPECT_EQ(run("some", all_wide)->kv->tokens, 6);
 }
 
 TEST(AttentionEntropy, TheTemperatureRestoresTheEntropy) {

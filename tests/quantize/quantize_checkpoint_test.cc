@@ -1,12 +1,10 @@
 // Quantized folders, read back: every code and scale as the definition says, nothing lost, nothing half-written.
 #include "quantize/quantize_checkpoint.h"
 
-#include <sys/resource.h>
-
 #include <cmath>
-#include <csignal>
 #include <fstream>
 
+#include "file_size_limit.h"
 #include "formats/quantize_rows.h"
 #include "model_folder.h"
 #include "precision/schemes.h"
@@ -436,25 +434,6 @@ TEST_F(QuantizeCheckpoint, QuantizedSourcesAreRefused) {
   EXPECT_NE(gguf.error().remedy.find("convert"), std::string::npos);
 }
 
-// Writes beyond this many bytes fail, as on a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
-
 TEST_F(QuantizeCheckpoint, AFullDiskIsAnErrorAndLeavesNothing) {
   make();
   std::string error;
@@ -464,6 +443,85 @@ TEST_F(QuantizeCheckpoint, AFullDiskIsAnErrorAndLeavesNothing) {
   }
   EXPECT_NE(error.find("model.safetensors"), std::string::npos) << error;
   EXPECT_EQ(siblings(), std::set<std::string>{"model"});
+}
+
+TEST_F(QuantizeCheckpoint, WhatAKilledRunLeftGoesAndTwoRunsAtOnceAreRefused) {
+  make();
+  const QuantizeOptions options{.plan = {.scheme = "fp8"}};
+  fs::create_directories(folder_ / "out.writing" / "model");
+  std::ofstream(folder_ / "out.writing" / "model" / "model.safetensors.tmp.1") << "half a file";
+  ASSERT_EQ(error_of("out", options), "");
+  EXPECT_EQ(siblings(), (std::set<std::string>{"model", "out"}));
+  EXPECT_FALSE(fs::exists(folder_ / "out" / "model.safetensors.tmp.1"));
+  {
+    const auto other = OutputFolder::create(model_, folder_ / "busy");
+    ASSERT_TRUE(other.has_value());
+    EXPECT_NE(error_of("busy", options).find("another run is writing this output"), std::string::npos);
+    EXPECT_TRUE(fs::exists(other->path())) << "the other run's folder was taken away";
+  }
+  EXPECT_EQ(error_of("busy", options), "");
+}
+
+// The same tensors that the loader demands, no fewer and no others.
+TEST_F(QuantizeCheckpoint, MissingAndStrayTensorsAreRefused) {
+  const QuantizeOptions options{.plan = {.scheme = "fp8"}};
+  const auto rewrite = [&](const std::function<void(std::vector<TensorToWrite>&)>& change) {
+    fs::remove_all(model_);
+    make();
+    const Checkpoint source = open_model(model_);
+    std::vector<TensorToWrite> layout;
+    for (const TensorEntry& entry : source.tensors().entries())
+      layout.push_back({entry.name, entry.plain->element, entry.shape});
+    change(layout);
+    auto writer = SafetensorsWriter::create(folder_ / "model.safetensors", layout);
+    ASSERT_TRUE(writer.has_value());
+    for (const TensorToWrite& tensor : layout) {
+      const TensorEntry* entry = source.tensors().find(tensor.name);
+      const std::vector<std::byte> zeros(static_cast<size_t>(tensor.shape.size() == 1 ? tensor.shape[0] * 2 : 0));
+      ASSERT_TRUE(writer->write(tensor.name, 0, entry != nullptr ? entry->plain->data : std::span(zeros)).has_value());
+    }
+    ASSERT_TRUE(writer->commit().has_value());
+    fs::rename(folder_ / "model.safetensors", model_ / "model.safetensors");
+  };
+  const std::string norm = "model.layers.1.post_attention_layernorm.weight";
+  rewrite([&](auto& layout) { std::erase_if(layout, [&](const auto& tensor) { return tensor.name == norm; }); });
+  EXPECT_NE(error_of("out", options).find(norm), std::string::npos);
+  for (const std::string stray : {"model.layers.0.self_attn.q_proj.bias", "model.layers.0.mlp.extra_norm.weight"}) {
+    rewrite([&](auto& layout) { layout.push_back({stray, ElementType::kBf16, {256}}); });
+    EXPECT_NE(error_of("out", options).find(stray), std::string::npos) << stray;
+  }
+  EXPECT_EQ(siblings(), std::set<std::string>{"model"});
+  // Known extras are copied, and said.
+  const std::string extra = "model.layers.0.self_attn.rotary_emb.inv_freq";
+  rewrite([&](auto& layout) { layout.push_back({extra, ElementType::kBf16, {32}}); });
+  const auto summary = quantize_to("out", options);
+  ASSERT_TRUE(summary.has_value()) << summary.error().message();
+  EXPECT_NE(summary->notes[0].find(extra), std::string::npos);
+  EXPECT_NE(open_model(folder_ / "out").tensors().find(extra), nullptr);
+}
+
+TEST_F(QuantizeCheckpoint, ATiedModelWithAnotherHeadSaysWhichOneCounts) {
+  std::string tied(kOddModel);
+  tied.replace(tied.find("\"tie_word_embeddings\": false"), 28, "\"tie_word_embeddings\": true");
+  make();  // untied: with a head of its own
+  ASSERT_TRUE(write_text_file(model_ / "config.json", tied).has_value());
+  const auto summary = quantize_to("out", {.plan = {.scheme = "fp8"}});
+  ASSERT_TRUE(summary.has_value()) << summary.error().message();
+  const auto says = [&](const std::string& text) {
+    return std::any_of(summary->notes.begin(), summary->notes.end(),
+                       [&](const std::string& note) { return note.find(text) != std::string::npos; });
+  };
+  EXPECT_TRUE(says("lm_head.weight differs from the embedding"));
+  EXPECT_TRUE(says("lm_head.weight is left out"));
+  EXPECT_EQ(open_model(folder_ / "out").tensors().find("lm_head.weight"), nullptr);
+}
+
+TEST_F(QuantizeCheckpoint, TooLittleSpaceIsSaidWithARemedy) {
+  const auto refused = check_space(folder_ / "out", int64_t{1} << 62);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().where, folder_.path().string());
+  EXPECT_NE(refused.error().remedy, "");
+  EXPECT_TRUE(check_space(folder_ / "out", 1).has_value());
 }
 
 }  // namespace

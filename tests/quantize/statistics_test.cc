@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <filesystem>
 
@@ -69,9 +70,25 @@ TEST(Statistics, DamagedValuesAreCountedApart) {
   EXPECT_EQ(statistics.histogram().infinities(), 2u);
   EXPECT_EQ(statistics.histogram().finite(), 317u);
   EXPECT_TRUE(std::isfinite(statistics.amax()));
-  LogHistogram one_by_one;
-  for (const float value : values) one_by_one.add(value);
-  EXPECT_EQ(one_by_one, statistics.histogram());
+  // The finite ones lie in the bins that their bits say.
+  std::vector<uint64_t> bins(LogHistogram::kBins);
+  for (const float value : values)
+    if (std::isfinite(value)) ++bins[std::bit_cast<uint32_t>(std::fabs(value)) >> LogHistogram::kShift];
+  EXPECT_EQ(statistics.histogram().bins(), bins);
+}
+
+// A quantile of values that are nearly all zero is no scale.
+TEST(Statistics, APercentileOfZerosFallsBackToAmax) {
+  std::vector<float> values(64'000);
+  values[100] = 3.5f;
+  const ValueStatistics statistics = of(values, 64);
+  const TensorFormat format = tensor_wide_format(ElementType::kE4m3);
+  const auto percentile = parse_estimator("percentile:99.9");
+  ASSERT_TRUE(percentile.has_value());
+  const ScaleEstimate estimate = estimate_scale(statistics.histogram(), statistics.amax(), format, *percentile);
+  EXPECT_TRUE(estimate.fell_back);
+  EXPECT_EQ(estimate.scale, scale_from_amax(3.5f, format));
+  EXPECT_FALSE(estimate_scale(of(normals(6400, 1), 64).histogram(), 4, format, *percentile).fell_back);
 }
 
 TEST(Statistics, FilesAreReadAsWritten) {

@@ -288,5 +288,24 @@ TEST_F(TransformedQuantization, WhatNeedsTextSaysSo) {
   EXPECT_NE(refused_mix.error().message().find("--scales-from"), std::string::npos);
 }
 
+// A rotation of what is rotated would transform down's inputs once and its weights twice.
+TEST_F(TransformedQuantization, ARotatedSourceIsNotRotatedAgain) {
+  std::string config(kOddModel);
+  config.insert(config.rfind('}'), R"(, "octavo_transforms": {"down_proj_input": {"type": "hadamard", "block": 64}})");
+  write_model(model_, config);
+  const Checkpoint source = open_model(model_);
+  for (const Rotate rotate : {Rotate::kOnline, Rotate::kOffline}) {
+    QuantizeOptions again{.plan = {.scheme = "int8"}, .threads = 1};
+    again.transforms.rotate = rotate;
+    const auto refused = quantize_checkpoint(source, folder_ / "out", again);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message().find("--rotate"), std::string::npos) << refused.error().message();
+  }
+  // As it is, it keeps its transform.
+  const auto kept = quantize_checkpoint(source, folder_ / "out", {.plan = {.scheme = "int8"}, .threads = 1});
+  ASSERT_TRUE(kept.has_value()) << kept.error().message();
+  EXPECT_EQ(open_model(folder_ / "out").config().down_hadamard, 64);
+}
+
 }  // namespace
 }  // namespace octavo

@@ -157,6 +157,11 @@ class Checker:
         if method == "modelopt" and algorithm == "W4A16_NVFP4":
             packed, scale, outer = take("weight", "weight_scale", "weight_scale_2")
             return in_nibbles(packed) * np.repeat(E4M3[scale] * outer, 16, 1)[:, :k]
+        if method == "modelopt" and algorithm == "FP8":
+            codes, scale, activation = take("weight", "weight_scale", "input_scale")
+            if scale.shape or activation.shape or not activation > 0:
+                self.find(module, f"one scale each is expected: {scale.shape}, {activation.shape}")
+            return E4M3[codes] * scale
         if method == "modelopt" and algorithm == "FP8_PER_CHANNEL_PER_TOKEN":
             codes, scale = take("weight", "weight_scale")
             return E4M3[codes] * scale[:, None]

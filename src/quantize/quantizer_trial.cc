@@ -1,0 +1,133 @@
+// A trial of a quantization, for a dry run: a part of everything, timed.
+#include <algorithm>
+#include <chrono>
+
+#include "quantize/quantizer.h"
+
+namespace octavo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kCopyBytes = int64_t{32} << 20;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+Result<TrialTimes> Quantizer::try_out(const std::filesystem::path& out, const CalibrationSet& few, int64_t memory_limit,
+                                      const std::function<void(int64_t held)>& phase) {
+  std::filesystem::path place = out.has_filename() ? out : out.parent_path();
+  place += ".dry-run";
+  OCTAVO_ASSIGN(WorkFolder work, WorkFolder::open_empty(place));
+  work_.emplace(std::move(work));
+  calibrate_.memory_limit = memory_limit;
+  calibrate_.progress = {};
+  TrialTimes times;
+  const auto run = [&]() -> Result<void> {
+    if (samples_) OCTAVO_TRY(try_calibration(few, {.phase = phase}, times));
+    if (!jobs_.empty()) {
+      OCTAVO_ASSIGN(times.write_layer, time_layer(0));
+      if (jobs_.back().module.role == Role::kHead) {
+        OCTAVO_ASSIGN(times.write_head, time_layer(-1));
+      }
+    }
+    OCTAVO_ASSIGN(times.copy, time_copy());
+    phase(0);
+    return {};
+  };
+  Result<void> done = run();
+  work_->remove();
+  if (!done) return fail(std::move(done).error());
+  return times;
+}
+
+Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOptions& pass, TrialTimes& times) {
+  times.tokens = few.tokens();
+  times.fit_tokens = CalibrationPass::fit_tokens(few);
+  if (jobs_.empty())
+    return try_kv(
+        few, pass, [](int layer, LinearInput input, const LayerLoader& loader) { return loader.group(layer, input); },
+        times);
+  const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
+  Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
+  PassOptions part = pass;
+  part.layers = 1;
+  part.head = false;
+  auto start = Clock::now();
+  OCTAVO_TRY(calibrator.run(few, part));
+  times.weights = calibrator.weight_seconds();
+  times.fit = calibrator.fit_seconds();
+  times.samples = seconds_since(start) - times.weights - times.fit;
+  part.layers = 0;
+  part.head = true;
+  start = Clock::now();
+  OCTAVO_TRY(calibrator.run(few, part));
+  times.head_weights = calibrator.weight_seconds() - times.weights;
+  times.head_samples = seconds_since(start) - times.head_weights;
+  if (!options_.kv) return {};
+  return try_kv(
+      few, pass,
+      [&](int layer, LinearInput input, const LayerLoader& loader) { return calibrator.group(layer, input, loader); },
+      times);
+}
+
+Result<void> Quantizer::try_kv(const CalibrationSet& few, const PassOptions& pass, const KvCalibrator::Groups& groups,
+                               TrialTimes& times) {
+  PassOptions part = pass;
+  part.layers = 1;
+  part.head = false;
+  const auto timed = [&](int layer, LinearInput input, const LayerLoader& loader) {
+    const auto start = Clock::now();
+    Result<LinearGroup> group = groups(layer, input, loader);
+    times.kv_weights += seconds_since(start);
+    return group;
+  };
+  const auto start = Clock::now();
+  OCTAVO_TRY(kv_pass(few, timed, part));
+  times.kv_samples = seconds_since(start) - times.kv_weights;
+  return {};
+}
+
+// One layer's weights (-1: the head's) as they go into the output, synced.
+Result<double> Quantizer::time_layer(int layer) {
+  const auto start = Clock::now();
+  const std::vector<WeightJob> all = jobs_;
+  std::erase_if(jobs_, [&](const WeightJob& job) { return job.module.layer != layer; });
+  layout_.clear();
+  for (const WeightJob& job : jobs_) lay_out_job(job, *checkpoint_.tensors().find(job.module.name + ".weight"));
+  const auto write = [&]() -> Result<void> {
+    OCTAVO_ASSIGN(ShardedWriter writer, ShardedWriter::create(work_->path(), layout_, options_.shard_bytes));
+    if (samples_) {
+      OCTAVO_TRY(take_calibrated(writer));
+    } else {
+      for (const WeightJob& job : jobs_) OCTAVO_TRY(quantize(job, writer));
+    }
+    return writer.commit();
+  };
+  const Result<void> written = write();
+  jobs_ = all;
+  if (!written) return fail(written.error());
+  return seconds_since(start);
+}
+
+// Of one byte: the first rows of the largest tensor that is copied.
+Result<double> Quantizer::time_copy() {
+  const auto largest = std::max_element(kept_.begin(), kept_.end(), [](const TensorEntry* a, const TensorEntry* b) {
+    return a->stored_bytes < b->stored_bytes;
+  });
+  if (largest == kept_.end() || (*largest)->stored_bytes == 0) return 0.0;
+  const TensorEntry& entry = **largest;
+  TensorToWrite tensor{entry.name, *element_from_safetensors(entry.stored_type), entry.shape};
+  if (entry.shape.size() == 2)
+    tensor.shape[0] = std::clamp<int64_t>(kCopyBytes * entry.shape[0] / entry.stored_bytes, 1, entry.shape[0]);
+  const auto start = Clock::now();
+  OCTAVO_ASSIGN(ShardedWriter writer, ShardedWriter::create(work_->path(), {tensor}, options_.shard_bytes));
+  OCTAVO_TRY(copy(entry, writer, entry.shape.size() == 2 ? tensor.shape[0] : INT64_MAX));
+  OCTAVO_TRY(writer.commit());
+  return seconds_since(start) / static_cast<double>(data_bytes(tensor));
+}
+
+}  // namespace octavo
