@@ -42,6 +42,12 @@ class BenchCommand final : public Command {
 
   Result<void> run() override {
     OCTAVO_ASSIGN(const std::unique_ptr<Model> model, model_.load(output_.json, false, !greedy_head_.off));
+    const BatchSpeedOptions batch{.batch = batch_,
+                                  .prompt = options_.prompt,
+                                  .generate = options_.generate,
+                                  .depth = options_.depth,
+                                  .repeat = options_.repeat};
+    OCTAVO_TRY(check_batch_speed(*model, batch));
     Result<SpeedResult> measured = fail({});
     {
       Progress progress("measuring", output_.json);
@@ -50,13 +56,8 @@ class BenchCommand final : public Command {
     OCTAVO_ASSIGN(const SpeedResult result, std::move(measured));
     if (batch_ != 1) {
       Progress progress("measuring", output_.json);
-      OCTAVO_ASSIGN(together_, measure_batch_speed(*model,
-                                                   {.batch = batch_,
-                                                    .prompt = options_.prompt,
-                                                    .generate = options_.generate,
-                                                    .depth = options_.depth,
-                                                    .repeat = options_.repeat},
-                                                   [&](int done, int total) { progress.update(done, total); }));
+      OCTAVO_ASSIGN(together_,
+                    measure_batch_speed(*model, batch, [&](int done, int total) { progress.update(done, total); }));
     }
     output_.json ? print_json(*model, result) : print(*model, result);
     return {};

@@ -113,6 +113,12 @@ Result<void> evaluate_against(const EvaluateFlags& flags) {
                  .remedy = "name one with --against or --against-quantization"});
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
   OCTAVO_ASSIGN(const Pair pair, pair_of(flags));
+  if (flags.error_budget)  // whether there can be one, before the long comparison
+    if (auto parts = lowered_parts(pair.base, pair.candidate); !parts) {
+      Error error = std::move(parts).error();
+      if (error.remedy.empty()) error.remedy = "leave --error-budget out";
+      return fail(std::move(error));
+    }
   OCTAVO_ASSIGN(std::optional<SectionLog> log,
                 open_sections(flags, "--against", {pair.base, pair.candidate}, text,
                               {{"context", flags.windows.context}, {"windows", flags.windows.windows}}));

@@ -75,7 +75,9 @@ class Streams {
   std::vector<std::vector<int32_t>> pages_;  // of each sequence
 };
 
-Result<void> check(const Model& model, const BatchSpeedOptions& options) {
+}  // namespace
+
+Result<void> check_batch_speed(const Model& model, const BatchSpeedOptions& options) {
   if (options.repeat < 1) return fail({.what = "nothing is repeated", .where = "--repeat", .expected = "at least 1"});
   if (options.batch < 1 || options.batch > 1024)
     return fail({.what = "batch is out of range",
@@ -85,11 +87,9 @@ Result<void> check(const Model& model, const BatchSpeedOptions& options) {
   return check_bench_tokens(model, options.depth, options.prompt, options.generate);
 }
 
-}  // namespace
-
 Result<BatchSpeedResult> measure_batch_speed(Model& model, const BatchSpeedOptions& options,
                                              const std::function<void(int, int)>& progress) {
-  OCTAVO_TRY(check(model, options));
+  OCTAVO_TRY(check_batch_speed(model, options));
   Streams together(model, options);
   const TokenCost cost = token_cost(model);
   const auto batch = static_cast<double>(options.batch), steps = static_cast<double>(options.generate);

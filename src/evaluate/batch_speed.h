@@ -34,6 +34,7 @@ struct BatchSpeedResult {
 };
 
 // Error: a batch, prompt or generation out of range; a context longer than the model's.
+Result<void> check_batch_speed(const Model& model, const BatchSpeedOptions& options);
 Result<BatchSpeedResult> measure_batch_speed(Model& model, const BatchSpeedOptions& options,
                                              const std::function<void(int done, int total)>& progress = {});
 

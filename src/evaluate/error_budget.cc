@@ -99,8 +99,7 @@ Result<Plans> resolve(const ModelSpec& base, const ModelSpec& candidate) {
                  plans.candidate.linears.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
   if (!same_modules || plans.base.kv.size() != plans.candidate.kv.size())
     return fail({.what = "the models have different layers: an error budget mixes the plans of one architecture",
-                 .where = candidate.path.string(),
-                 .remedy = "leave --error-budget out"});
+                 .where = candidate.path.string()});
   return plans;
 }
 

@@ -612,12 +612,16 @@ class Evaluate(Case):
         self.assertNotEqual(with_shots.read_bytes(), without.read_bytes())
 
     def test_errors_name_the_flag(self):
+        shallow = self.copy_model("shallow")
+        self.change_config(shallow, num_hidden_layers=2)
         for flags, word in ((["--text", self.folder / "none"], "--text"), (["--task", "arc_easy"], "--data"),
                             (["--kv-table", "--text", self.text, "--contexts", "0"], "--contexts"),
                             (["--kv-table", "--text", self.text, "--contexts", "64,4096"], "--contexts"), (["--task", "arc_hard"], "arc_easy"), ([], "--text"),
                             (["--needle", "--kv-table", "--text", self.text], "--kv-table"),
                             (["--needle", "--text", self.text, "--lengths", "12k"], "--lengths"),
                             (["--error-budget", "--text", self.text], "--against"),
+                            (["--error-budget", "--text", self.text, "--context", "64", "--against", shallow],
+                             "leave --error-budget out"),
                             (["--kv-table", "--text", self.text, "--kv-dtypes", "fp9"], "fp9"),
                             (["--task", "arc_easy", "--data", self.data, "--shots", "2"], "--shots-from")):
             self.assertIn(word, run("evaluate", self.model, *flags, code=1).stderr)

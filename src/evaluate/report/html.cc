@@ -108,7 +108,13 @@ std::string formats_of(const ReportNode& node) {
   return text.empty() ? "" : fmt::format("<br><span class=\"formats\">{}</span>", text);
 }
 
-std::string ladder_table(const ReportNode& ladder) {
+std::string ladder_table(const ReportNode& ladder, const ReportNode& batch) {
+  const auto throughput = [&](const ReportNode& rung) {
+    const ReportNode node = rung["throughput_tokens_per_second"];
+    return node.is_number() ? fmt::format("<br><span class=\"formats\">batch of {}: {}</span>", shown(batch, kCount),
+                                          shown(node, kRate))
+                            : std::string();
+  };
   std::string rows;
   for (size_t i = 0; i < ladder.size(); ++i) {
     const ReportNode r = ladder[i];
@@ -117,7 +123,7 @@ std::string ladder_table(const ReportNode& ladder) {
         fmt::format("<tr class=\"{}\"><th scope=\"row\">{}{}{}</th>", candidate ? "candidate" : "", shown(r["title"]),
                     candidate ? " <span class=\"tag\">candidate</span>" : "", formats_of(r["formats"]));
     if (r["why_not"].exists()) {
-      rows += fmt::format("<td colspan=\"10\" class=\"reason\">not measured: {}</td></tr>", shown(r["why_not"]));
+      rows += fmt::format("<td colspan=\"9\" class=\"reason\">not measured: {}</td></tr>", shown(r["why_not"]));
       continue;
     }
     const auto share = [&](const char* key) {
@@ -129,13 +135,13 @@ std::string ladder_table(const ReportNode& ladder) {
             cell(shown(r["memory_bytes"], kBytes)) + cell(shown(r["ttft_seconds"], kSeconds)) +
             cell(shown(r["tpot_seconds"], kSeconds)) +
             cell(shown(r["prefill_tokens_per_second"], kRate) + share("prefill_roofline_share")) +
-            cell(shown(r["decode_tokens_per_second"], kRate) + share("decode_roofline_share")) +
-            cell(shown(r["throughput_tokens_per_second"], kRate)) + cell(shown(r["perplexity"], kPerplexity)) +
+            cell(shown(r["decode_tokens_per_second"], kRate) + share("decode_roofline_share") + throughput(r)) +
+            cell(shown(r["perplexity"], kPerplexity)) +
             cell(shown_with_error(r["perplexity_change"], r["perplexity_change_standard_error"], kChange)) + "</tr>";
   }
-  return table(heads({"", "weights", "KV per token", "memory", "TTFT", "TPOT", "prefill", "decode", "throughput",
-                      "perplexity", "change"}),
-               rows, "figures ladder");
+  return table(
+      heads({"", "weights", "KV per token", "memory", "TTFT", "TPOT", "prefill", "decode", "perplexity", "change"}),
+      rows, "figures ladder");
 }
 
 std::string ladder(const ReportNode& report) {
@@ -161,7 +167,7 @@ std::string ladder(const ReportNode& report) {
   if (!plots.empty())
     plots =
         figure_block(plots) + "<p class=\"note\">The upright line is the base; whiskers are one standard error.</p>";
-  return plots + ladder_table(rungs);
+  return plots + ladder_table(rungs, report["settings"]["batch"]);
 }
 
 std::string error_budget(const ReportNode& report) {
