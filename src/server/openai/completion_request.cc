@@ -1,9 +1,7 @@
 // /v1/completions: prompts as text, token ids, or lists of either; echo and log-probabilities.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <cstdlib>
-#include <span>
+#include <algorithm>
 
 #include "server/openai/generation_fields.h"
 
@@ -59,34 +57,6 @@ ApiResult<std::vector<Prompt>> read_prompts(const Json& body, bool add_special, 
   return prompts;
 }
 
-// The name of the first member whose value is a number that JSON cannot hold: NaN, Infinity, 1e999.
-std::string bad_number_field(std::string_view body) {
-  std::string key;
-  size_t i = 0;
-  while (i < body.size()) {
-    const char c = body[i];
-    if (c == '"') {
-      const size_t begin = ++i;
-      while (i < body.size() && body[i] != '"') i += body[i] == '\\' ? 2 : 1;
-      if (i >= body.size()) return {};
-      const std::string_view text = body.substr(begin, i++ - begin);
-      while (i < body.size() && (body[i] == ' ' || body[i] == '\t' || body[i] == '\n' || body[i] == '\r')) ++i;
-      if (i < body.size() && body[i] == ':') key = text;
-    } else if (std::string_view("{}[],: \t\r\n").find(c) != std::string_view::npos) {
-      ++i;
-    } else {
-      const size_t end = std::min(body.find_first_of("{}[],: \t\r\n\"", i), body.size());
-      const std::string word(body.substr(i, end - i));
-      i = end;
-      if (word == "true" || word == "false" || word == "null") continue;
-      char* parsed = nullptr;
-      const double value = std::strtod(word.c_str(), &parsed);
-      if (*parsed == '\0' && !std::isfinite(value)) return key.substr(0, 64);
-    }
-  }
-  return {};
-}
-
 void read_completion_logprobs(Fields& fields, Job& job) {
   const Json* json = fields.get("logprobs");
   if (json != nullptr && json->is_boolean()) {
@@ -101,56 +71,6 @@ void read_completion_logprobs(Fields& fields, Job& job) {
 }
 
 }  // namespace
-
-ApiResult<Json> parse_body(std::string_view body) {
-  Result<Json> json = parse_json(body, "request body");
-  if (!json) {
-    ApiError error = api_error_of(json.error(), 400);
-    error.param = bad_number_field(body);
-    error.code = "invalid_json";
-    return refuse(std::move(error));
-  }
-  if (!json->is_object()) return refuse({.message = "the request body must be a JSON object", .code = "invalid_json"});
-  return std::move(*json);
-}
-
-ApiResult<std::string> checked_model(const Json& body, const std::vector<std::string>& names) {
-  Fields fields(body);
-  const std::optional<std::string> model = fields.text("model");
-  if (fields.error()) return refuse(*fields.error());
-  if (!model) return names.front();
-  if (std::find(names.begin(), names.end(), *model) == names.end())
-    return refuse({.status = 404,
-                   .message = fmt::format("The model '{}' does not exist; this server has '{}'", model->substr(0, 256),
-                                          names.front()),
-                   .param = "model",
-                   .code = "model_not_found"});
-  return *model;
-}
-
-ApiResult<void> check_text_size(std::string_view text, const TextEngine& engine, const std::string& name) {
-  const auto most_tokens = static_cast<size_t>(engine.max_model_len());
-  if (text.size() > most_tokens && text.size() / engine.longest_token() > most_tokens)
-    return refuse({.message = fmt::format("This model's maximum context length is {} tokens. However, your {} has {} "
-                                          "bytes, and no token has more than {}. Please reduce the length of the {}.",
-                                          most_tokens, name, text.size(), engine.longest_token(), name),
-                   .param = name,
-                   .code = "context_length_exceeded"});
-  return {};
-}
-
-Prompt text_prompt(std::string_view text, bool add_special, const Tokenizer& tokenizer) {
-  Prompt prompt{.tokens = tokenizer.encode(text, add_special)};
-  if (!add_special) return prompt;
-  const auto leading = tokenizer.leading_tokens();
-  prompt.added = leading.size();
-  const auto own = std::span(prompt.tokens).subspan(leading.size());
-  if (!leading.empty() && own.size() >= leading.size() && std::equal(leading.begin(), leading.end(), own.begin())) {
-    prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + static_cast<ptrdiff_t>(leading.size()));
-    prompt.added = 0;
-  }
-  return prompt;
-}
 
 ApiResult<Job> parse_completion_request(const Json& body, const RequestContext& context) {
   Job job;
