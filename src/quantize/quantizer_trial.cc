@@ -1,6 +1,8 @@
 // A trial of a quantization, for a dry run: a part of everything, timed.
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <optional>
 
 #include "quantize/quantizer.h"
 
@@ -14,6 +16,29 @@ constexpr int64_t kCopyBytes = int64_t{32} << 20;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+// A pass that is timed from its first phase on: what comes before it (the embedding) is done once, not for each layer.
+class TimedPass {
+ public:
+  TimedPass(const PassOptions& pass, int64_t layers, bool head) : options_(pass), phase_(pass.phase) {
+    options_.layers = layers;
+    options_.head = head;
+    options_.phase = [this](int64_t held) {
+      if (!begun_) begun_ = Clock::now();
+      phase_(held);
+    };
+  }
+  TimedPass(const TimedPass&) = delete;
+  TimedPass& operator=(const TimedPass&) = delete;
+
+  const PassOptions& options() const { return options_; }
+  double seconds() const { return begun_ ? seconds_since(*begun_) : 0; }
+
+ private:
+  PassOptions options_;
+  std::function<void(int64_t held)> phase_;
+  std::optional<Clock::time_point> begun_;
+};
 
 }  // namespace
 
@@ -53,20 +78,16 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
         times);
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
-  PassOptions part = pass;
-  part.layers = 1;
-  part.head = false;
-  auto start = Clock::now();
-  OCTAVO_TRY(calibrator.run(few, part));
+  const TimedPass first(pass, 1, false), head(pass, 0, true);
+  OCTAVO_TRY(calibrator.run(few, first.options()));
+  times.samples = first.seconds();
   times.weights = calibrator.weight_seconds();
   times.fit = calibrator.fit_seconds();
-  times.samples = seconds_since(start) - times.weights - times.fit;
-  part.layers = 0;
-  part.head = true;
-  start = Clock::now();
-  OCTAVO_TRY(calibrator.run(few, part));
+  times.samples -= times.weights + times.fit;
+  OCTAVO_TRY(calibrator.run(few, head.options()));
+  times.head_samples = head.seconds();
   times.head_weights = calibrator.weight_seconds() - times.weights;
-  times.head_samples = seconds_since(start) - times.head_weights;
+  times.head_samples -= times.head_weights;
   if (!options_.kv) return {};
   return try_kv(
       few, pass,
@@ -76,18 +97,15 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
 
 Result<void> Quantizer::try_kv(const CalibrationSet& few, const PassOptions& pass, const KvCalibrator::Groups& groups,
                                TrialTimes& times) {
-  PassOptions part = pass;
-  part.layers = 1;
-  part.head = false;
+  const TimedPass first(pass, 1, false);
   const auto timed = [&](int layer, LinearInput input, const LayerLoader& loader) {
     const auto start = Clock::now();
     Result<LinearGroup> group = groups(layer, input, loader);
     times.kv_weights += seconds_since(start);
     return group;
   };
-  const auto start = Clock::now();
-  OCTAVO_TRY(kv_pass(few, timed, part));
-  times.kv_samples = seconds_since(start) - times.kv_weights;
+  OCTAVO_TRY(kv_pass(few, timed, first.options()));
+  times.kv_samples = first.seconds() - times.kv_weights;
   return {};
 }
 
