@@ -111,7 +111,7 @@ std::string formats_of(const ReportNode& node) {
 std::string ladder_table(const ReportNode& ladder, const ReportNode& batch) {
   const auto throughput = [&](const ReportNode& rung) {
     const ReportNode node = rung["throughput_tokens_per_second"];
-    return node.is_number() ? fmt::format("<br><span class=\"formats\">batch of {}: {}</span>", shown(batch, kCount),
+    return node.is_number() ? fmt::format("<br><span class=\"formats\">batch of {}:<br>{}</span>", shown(batch, kCount),
                                           shown(node, kRate))
                             : std::string();
   };
