@@ -47,10 +47,9 @@ Error Quantizer::ended(Error error) {
     work_->remove();
     return error;
   }
-  error.remedy += fmt::format("{}{} kept in {}: the same command goes on from there, or remove it",
-                              error.remedy.empty() ? "" : "; ",
-                              finished == 1 ? "1 finished layer is" : fmt::format("{} finished layers are", finished),
-                              work_->path().string());
+  error.remedy += fmt::format(
+      "{}{} kept in {}: the same command goes on from there, or remove it", error.remedy.empty() ? "" : "; ",
+      finished == 1 ? "1 finished layer is" : fmt::format("{} finished layers are", finished), work_->path().string());
   return error;
 }
 
