@@ -8,8 +8,8 @@
     python tools/compare_peers.py MODEL [--octavo build/release/octavo] [--rounds 3] [--prompt 512] [--generate 64]
                                   [--work FOLDER] [--no-openvino]
 
-MODEL is a BF16 Llama folder. The GGUFs (BF16, and Q8_0 by llama.cpp's own quantizer) and the OpenVINO INT8 export are
-made once, in --work. Each round measures every engine once, one after the other; medians and the ratios to them are
+MODEL is a BF16 Llama folder. The GGUFs (BF16, and Q8_0 and Q4_K_M by llama.cpp's own quantizer) and the OpenVINO INT8
+export are made once, in --work. Octavo also runs the Q8_0 file itself. Each round measures every engine once, one after the other; medians and the ratios to them are
 printed. llama.cpp: decode of single tokens and one batch of --prompt tokens, as llama-bench measures; OpenVINO: its
 own TTFT and TPOT with a prompt of the same length.
 """
@@ -136,28 +136,31 @@ class OpenVino:
         return prompt / (metrics.get_ttft().mean * 1e-3), 1 / (metrics.get_tpot().mean * 1e-3)
 
 
-def measure_octavo(binary, model, scheme, threads, prompt, generate):
-    out = json.loads(subprocess.run([binary, "bench", str(model), "--quantization", scheme, "--threads", str(threads), "--prompt",
-                                     str(prompt), "--generate", str(generate), "--repeat", "3", "--json"],
-                                    check=True, capture_output=True, text=True).stdout)
+def measure_octavo(args, model, *flags):
+    command = [args.octavo, "bench", model, *flags, "--threads", args.threads, "--prompt", args.prompt, "--generate",
+               args.generate, "--repeat", 3, "--json"]
+    out = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout)
     return out["prefill"]["tokens_per_second"], out["decode"]["tokens_per_second"]
 
 
 def prepare(args):
     args.work.mkdir(parents=True, exist_ok=True)
-    bf16, q8 = args.work / "bf16.gguf", args.work / "q8_0.gguf"
+    bf16 = args.work / "bf16.gguf"
     if not bf16.exists():
         write_bf16_gguf(args.model, bf16)
-    if not q8.exists():
-        import llama_cpp as lc
-        params = lc.llama_model_quantize_default_params()
-        params.ftype, params.nthread = lc.LLAMA_FTYPE_MOSTLY_Q8_0, args.threads
-        assert lc.llama_model_quantize(str(bf16).encode(), str(q8).encode(), ctypes.byref(params)) == 0
+    ggufs = {"BF16": bf16}
+    for name in ("Q8_0", "Q4_K_M"):
+        ggufs[name] = args.work / (name.lower() + ".gguf")
+        if not ggufs[name].exists():
+            import llama_cpp as lc
+            params = lc.llama_model_quantize_default_params()
+            params.ftype, params.nthread = getattr(lc, "LLAMA_FTYPE_MOSTLY_" + name), args.threads
+            assert lc.llama_model_quantize(str(bf16).encode(), str(ggufs[name]).encode(), ctypes.byref(params)) == 0
     openvino = args.work / "openvino-int8"
     if not args.no_openvino and not openvino.exists():
         subprocess.run([pathlib.Path(sys.executable).parent / "optimum-cli", "export", "openvino", "--model",
                         str(args.model), "--task", "text-generation-with-past", "--weight-format", "int8", str(openvino)], check=True)
-    return bf16, q8, openvino
+    return ggufs, openvino
 
 
 def main():
@@ -171,14 +174,15 @@ def main():
     parser.add_argument("--generate", type=int, default=64)
     parser.add_argument("--no-openvino", action="store_true")
     args = parser.parse_args()
-    bf16, q8, openvino = prepare(args)
+    ggufs, openvino = prepare(args)
 
-    engines = {f"octavo {scheme}": (lambda s=scheme: measure_octavo(args.octavo, args.model, s, args.threads, args.prompt,
-                                                                    args.generate)) for scheme in ("fp8", "int8", "bf16")}
+    engines = {f"octavo {scheme}": (lambda s=scheme: measure_octavo(args, args.model, "--quantization", s))
+               for scheme in ("fp8", "int8", "bf16", "int4")}
+    engines["octavo Q8_0"] = lambda: measure_octavo(args, ggufs["Q8_0"])
     context = args.prompt + args.generate + 64
-    for name, path in (("llama.cpp Q8_0", q8), ("llama.cpp BF16", bf16)):
+    for name, path in ggufs.items():
         engine = LlamaCpp(path, args.threads, context)
-        engines[name] = lambda e=engine: e.measure(args.prompt, args.generate)
+        engines["llama.cpp " + name] = lambda e=engine: e.measure(args.prompt, args.generate)
     if not args.no_openvino:
         engine = OpenVino(openvino, args.threads)
         engines["OpenVINO INT8"] = lambda e=engine: e.measure(args.prompt, args.generate)
