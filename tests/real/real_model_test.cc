@@ -92,6 +92,29 @@ TEST(RealModel, GreedyTokensAgreeWithTransformers) {
   }
 }
 
+// By the copy of the head and from all logits; few panels of the head are computed for it.
+TEST(RealModel, TheGreedyHeadFindsTheHighestLogit) {
+  const std::unique_ptr<Model> model = load("fp8");
+  ASSERT_NE(model, nullptr);
+  ASSERT_TRUE(model->decoder().load_greedy_head(model->checkpoint(), model->isa(), model->pool()));
+  ASSERT_NE(model->decoder().greedy_head(), nullptr);
+  const std::vector<TokenId> prompt = model->tokenizer().encode("The capital of France is", true);
+  PagePool kv = model->make_kv_cache(512);
+  Sequence whole(*model, kv), greedy(*model, kv);
+  std::vector<TokenId> next = prompt;
+  int64_t panels = 0;
+  for (int step = 0; step < 100; ++step) {
+    ASSERT_TRUE(whole.feed(next));
+    const auto found = greedy.feed_highest(next, model->config().vocab_size);
+    ASSERT_TRUE(found);
+    ASSERT_TRUE(found->has_value());
+    ASSERT_EQ(**found, argmax(whole.logits())) << step;
+    panels += model->decoder().greedy_head()->panels_computed();
+    next = {**found};
+  }
+  EXPECT_LT(panels, 100 * 200) << "of 1536 a step";
+}
+
 TEST(RealModel, TokenizationOfThePromptsAgrees) {
   const Golden golden(test_data("smollm2/golden.safetensors"));
   const auto tokenizer = Tokenizer::open(kFolder);
