@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -96,37 +97,34 @@ struct Mode {
 struct FlagUse {
   std::string_view flag;
   unsigned modes;
-  bool given;
 };
 
 std::vector<FlagUse> flag_uses(const EvaluateFlags& f) {
-  const EvaluateFlags plain{};
-  const PlanRequest& plan = f.model.plan;
   const unsigned own_cache = kAll & ~(kKvTable | (f.kv_dtypes.empty() ? 0 : kNeedle));
-  return {{"--text", kPerplexity | kAgainst | kNeedle | kKvTable, !f.text.empty()},
-          {"--context", kPerplexity | kAgainst, f.windows.context != plain.windows.context},
-          {"--windows", kPerplexity | kAgainst | kKvTable, f.windows.windows != plain.windows.windows},
-          {"--error-budget", kAgainst, f.error_budget},
-          {"--data", kTask, !f.data.empty()},
-          {"--limit", kTask, f.selection.limit != plain.selection.limit},
-          {"--seed", kTask | kNeedle, f.selection.seed != plain.selection.seed},
-          {"--shots", kTask, f.shots != plain.shots},
-          {"--shots-from", kTask, !f.shots_from.empty()},
-          {"--max-tokens", kTask | kAnswers, f.max_tokens != plain.max_tokens},
-          {"--raw", kTask, f.raw},
-          {"--add-special", kTask, f.add_special},
-          {"--resume", kAll & ~kPerplexity, !f.resume.empty()},
-          {"--items-out", kTask, !f.items_out.empty()},
-          {"--out", kTask | kAnswers, !f.out.empty()},
-          {"--lengths", kNeedle, f.lengths != plain.lengths},
-          {"--depths", kNeedle, f.depths != plain.depths},
-          {"--tries", kNeedle, f.tries != plain.tries},
-          {"--contexts", kKvTable, !f.contexts.empty()},
-          {"--kv-dtypes", kNeedle | kKvTable, !f.kv_dtypes.empty()},
-          {"--diff", kAnswers, !f.diff.empty()},
-          {"--kv-cache-dtype", own_cache, !plan.kv_cache_dtype.empty()},
-          {"--k-dtype", own_cache, !plan.k_dtype.empty()},
-          {"--v-dtype", own_cache, !plan.v_dtype.empty()}};
+  return {{"text", kPerplexity | kAgainst | kNeedle | kKvTable},
+          {"context", kPerplexity | kAgainst},
+          {"windows", kPerplexity | kAgainst | kKvTable},
+          {"error-budget", kAgainst},
+          {"data", kTask},
+          {"limit", kTask},
+          {"seed", kTask | kNeedle},
+          {"shots", kTask},
+          {"shots-from", kTask},
+          {"max-tokens", kTask | kAnswers},
+          {"raw", kTask},
+          {"add-special", kTask},
+          {"resume", kAll & ~kPerplexity},
+          {"items-out", kTask},
+          {"out", kTask | kAnswers},
+          {"lengths", kNeedle},
+          {"depths", kNeedle},
+          {"tries", kNeedle},
+          {"contexts", kKvTable},
+          {"kv-dtypes", kNeedle | kKvTable},
+          {"diff", kAnswers},
+          {"kv-cache-dtype", own_cache},
+          {"k-dtype", own_cache},
+          {"v-dtype", own_cache}};
 }
 
 class EvaluateCommand final : public Command {
@@ -137,6 +135,7 @@ class EvaluateCommand final : public Command {
   bool wants_json() const override { return flags_.output.json; }
 
   void declare(Flags& flags) override {
+    given_ = flags.given();
     EvaluateFlags& f = flags_;
     f.model.declare(flags);
     flags.option("text", f.text, "The text file (UTF-8) for perplexity and KL");
@@ -220,13 +219,13 @@ class EvaluateCommand final : public Command {
   // Flags of other modes than the chosen one (none: perplexity), and numbers that nothing can mean.
   Result<void> check_flags(std::span<const Mode> modes, const Mode* chosen) const {
     for (const FlagUse& use : flag_uses(flags_)) {
-      if (!use.given || (use.modes & (chosen == nullptr ? kPerplexity : chosen->bit)) != 0) continue;
+      if (!given_(use.flag) || (use.modes & (chosen == nullptr ? kPerplexity : chosen->bit)) != 0) continue;
       std::string names = (use.modes & kPerplexity) != 0 ? "perplexity" : "";
       for (const Mode& mode : modes)
         if ((use.modes & mode.bit) != 0) names += (names.empty() ? "" : ", ") + std::string(mode.flag);
       return fail({.what = chosen == nullptr ? "the flag does nothing without its mode"
                                              : fmt::format("the flag does nothing with {}", chosen->flag),
-                   .where = std::string(use.flag),
+                   .where = fmt::format("--{}", use.flag),
                    .expected = "with " + names,
                    .remedy = "leave it out"});
     }
@@ -244,6 +243,7 @@ class EvaluateCommand final : public Command {
   }
 
   EvaluateFlags flags_;
+  std::function<bool(std::string_view name)> given_;
 };
 
 }  // namespace
