@@ -81,6 +81,7 @@ class AcceptCommand final : public Command {
     flags.option("repeat", speed_.repeat, "Rounds in which base and candidate take turns (0: no speed)");
     flags.group("Options");
     output_.declare(flags);
+    given_ = flags.given();
   }
 
   Result<void> run() override {
@@ -124,9 +125,20 @@ class AcceptCommand final : public Command {
       OCTAVO_ASSIGN(options.needle.lengths, parse_numbers(lengths_, "--needle-lengths"));
     }
     OCTAVO_ASSIGN(options.needle.depths, parse_numbers(depths_, "--needle-depths"));
+    OCTAVO_TRY(check_uses());
     OCTAVO_TRY(check_ranges());
     if (candidate_.empty()) OCTAVO_TRY(check_differs(options));
     return options;
+  }
+
+  // Flags of parts that do not run.
+  Result<void> check_uses() const {
+    if (text_.empty())
+      OCTAVO_TRY(given_.refuse({"context", "windows", "needle-lengths", "needle-depths", "needle-tries"},
+                               "it goes with --text FILE"));
+    if (tasks_.empty()) OCTAVO_TRY(given_.refuse({"limit", "seed"}, "it goes with --task"));
+    if (speed_.repeat == 0) OCTAVO_TRY(given_.refuse({"prompt", "generate", "batch"}, "--repeat 0 leaves speed out"));
+    return {};
   }
 
   Result<void> check_ranges() const {
@@ -207,6 +219,7 @@ class AcceptCommand final : public Command {
   TaskSelection selection_;
   NeedleOptions needle_ = AcceptOptions().needle;
   OutputOptions output_;
+  GivenFlags given_;
   bool accepted_ = false;
 };
 

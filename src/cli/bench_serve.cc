@@ -7,7 +7,6 @@
 
 #include "cli/bench_serve_report.h"
 #include "cli/commands.h"
-#include "cli/given_flags.h"
 #include "cli/local_server.h"
 #include "cli/terminal.h"
 #include "loadgen/load_generator.h"
@@ -72,6 +71,7 @@ class BenchServeCommand final : public Command {
                  "Goodput: requests per second within these milliseconds, such as ttft:500,tpot:50,e2e:10000");
     flags.flag("detailed", detailed_, "With --json: the figures of each request, too");
     output_.declare(flags);
+    given_ = flags.given();
   }
 
   Result<void> run() override {
@@ -127,27 +127,17 @@ class BenchServeCommand final : public Command {
   // ones.
   Result<void> check_uses() const {
     if (looks_like_url(model_.model)) {
-      const PlanRequest& plan = model_.plan;
-      const GivenFlag serving[] = {{"--quantization", !plan.scheme.empty()},
-                                   {"--plan", !model_.plan_file.empty()},
-                                   {"--kv-cache-dtype", !plan.kv_cache_dtype.empty()},
-                                   {"--k-dtype", !plan.k_dtype.empty()},
-                                   {"--v-dtype", !plan.v_dtype.empty()},
-                                   {"--kv-calibration", !plan.kv_calibration.empty()},
-                                   {"--ignore", !plan.ignore.empty()},
-                                   {"--override", !model_.overrides.empty()},
-                                   {"--threads", model_.machine.threads != 0},
-                                   {"--isa", !model_.machine.isa.empty()},
-                                   {"flags of the group Engine", engine_.given()}};
-      OCTAVO_TRY(refuse_flags(serving, fmt::format("the server at {} runs already; give it to that, or give a MODEL to "
-                                                   "be served in this process",
-                                                   model_.model)));
+      const std::string why = fmt::format(
+          "the server at {} runs already; give it to that, or give a MODEL to be served "
+          "in this process",
+          model_.model);
+      OCTAVO_TRY(given_.refuse({"quantization", "plan", "kv-cache-dtype", "k-dtype", "v-dtype", "kv-calibration",
+                                "ignore", "override", "threads", "isa"},
+                               why));
+      OCTAVO_TRY(given_.refuse_group(EngineFlags::kGroup, why));
     }
     if (dataset_.empty()) return {};
-    const GivenFlag random[] = {{"--input-len", input_len_ != BenchServeCommand().input_len_},
-                                {"--shared-prefix", shared_prefix_ != 0},
-                                {"--vocab-size", vocab_size_ != 0}};
-    return refuse_flags(random, "--dataset brings its own prompts");
+    return given_.refuse({"input-len", "shared-prefix", "vocab-size"}, "--dataset brings its own prompts");
   }
 
   Result<void> check_rate() {
@@ -234,6 +224,7 @@ class BenchServeCommand final : public Command {
   ModelFlags model_;
   EngineFlags engine_;
   OutputOptions output_;
+  GivenFlags given_;
   int64_t concurrency_ = 0, num_prompts_ = 0, num_warmups_ = 1, shared_prefix_ = 0, vocab_size_ = 0;
   int64_t timeout_ = 600, ready_timeout_ = 0;
   uint64_t seed_ = 0;

@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <functional>
 #include <span>
 #include <utility>
 
@@ -135,8 +134,8 @@ class EvaluateCommand final : public Command {
   bool wants_json() const override { return flags_.output.json; }
 
   void declare(Flags& flags) override {
-    given_ = flags.given();
     EvaluateFlags& f = flags_;
+    f.given = flags.given();
     f.model.declare(flags);
     flags.option("text", f.text, "The text file (UTF-8) for perplexity and KL");
     flags.option("context", f.windows.context, "Tokens of a window");
@@ -219,7 +218,7 @@ class EvaluateCommand final : public Command {
   // Flags of other modes than the chosen one (none: perplexity), and numbers that nothing can mean.
   Result<void> check_flags(std::span<const Mode> modes, const Mode* chosen) const {
     for (const FlagUse& use : flag_uses(flags_)) {
-      if (!given_(use.flag) || (use.modes & (chosen == nullptr ? kPerplexity : chosen->bit)) != 0) continue;
+      if (!flags_.given(use.flag) || (use.modes & (chosen == nullptr ? kPerplexity : chosen->bit)) != 0) continue;
       std::string names = (use.modes & kPerplexity) != 0 ? "perplexity" : "";
       for (const Mode& mode : modes)
         if ((use.modes & mode.bit) != 0) names += (names.empty() ? "" : ", ") + std::string(mode.flag);
@@ -243,7 +242,6 @@ class EvaluateCommand final : public Command {
   }
 
   EvaluateFlags flags_;
-  std::function<bool(std::string_view name)> given_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 namespace octavo {
 
 struct EvaluateFlags {
+  GivenFlags given;
   ModelFlags model;
   OutputOptions output;
   std::string text;

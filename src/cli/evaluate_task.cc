@@ -6,7 +6,6 @@
 
 #include "base/json.h"
 #include "cli/evaluate_modes.h"
-#include "cli/given_flags.h"
 #include "cli/terminal.h"
 #include "cli/version.h"
 #include "evaluate/compare_json.h"
@@ -18,8 +17,7 @@ namespace {
 Result<TaskOptions> options_of(const EvaluateFlags& flags) {
   TaskOptions options{.add_special = flags.add_special, .raw = flags.raw, .version = kVersion};
   if (flags.shots == 0) {
-    const GivenFlag with_shots[] = {{"--shots-from", !flags.shots_from.empty()}};
-    OCTAVO_TRY(refuse_flags(with_shots, "it goes with --shots N"));
+    OCTAVO_TRY(flags.given.refuse({"shots-from"}, "it goes with --shots N"));
     return options;
   }
   if (flags.shots < 0 || flags.shots_from.empty())
@@ -67,11 +65,8 @@ Json json_of(const EvaluateFlags& flags, const Task& task, const Model& model, c
 Result<void> evaluate_task(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(Task task, load_task(flags.task, flags.data, flags.selection));
   if (flags.max_tokens > 0) task.max_tokens = flags.max_tokens;
-  if (task.kind != TaskKind::kGeneration) {
-    const GivenFlag generating[] = {
-        {"--out", !flags.out.empty()}, {"--max-tokens", flags.max_tokens != 0}, {"--raw", flags.raw}};
-    OCTAVO_TRY(refuse_flags(generating, fmt::format("task {} generates nothing", task.name)));
-  }
+  if (task.kind != TaskKind::kGeneration)
+    OCTAVO_TRY(flags.given.refuse({"out", "max-tokens", "raw"}, fmt::format("task {} generates nothing", task.name)));
   OCTAVO_ASSIGN(const TaskOptions options, options_of(flags));
   OCTAVO_ASSIGN(const std::unique_ptr<Model> model, flags.model.load(flags.output.json));
   std::optional<ItemLog> log;

@@ -57,8 +57,30 @@ void Flags::flag(std::string_view name, bool& value, std::string_view help) {
 void Flags::group(std::string_view title) {
   impl_->group = title;
 }
-std::function<bool(std::string_view name)> Flags::given() const {
-  return [app = impl_->app](std::string_view name) { return app->count("--" + std::string(name)) > 0; };
+GivenFlags Flags::given() const {
+  return GivenFlags(*impl_->app);
+}
+
+namespace {
+
+Result<void> refusal(std::string flag, const std::string& why) {
+  return fail({.what = "the flag would do nothing: " + why, .where = std::move(flag), .remedy = "leave it out"});
+}
+
+}  // namespace
+
+bool GivenFlags::operator()(std::string_view name) const {
+  return app_->count("--" + std::string(name)) > 0;
+}
+Result<void> GivenFlags::refuse(std::initializer_list<std::string_view> names, const std::string& why) const {
+  for (const std::string_view name : names)
+    if ((*this)(name)) return refusal("--" + std::string(name), why);
+  return {};
+}
+Result<void> GivenFlags::refuse_group(const std::string& title, const std::string& why) const {
+  for (const CLI::Option* option : app_->get_options())
+    if (option->get_group() == title && option->count() > 0) return refusal(option->get_name(), why);
+  return {};
 }
 
 namespace {

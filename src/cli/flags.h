@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,7 +11,27 @@
 
 #include "base/result.h"
 
+namespace CLI {
+class App;
+}
+
 namespace octavo {
+
+// Which flags were on the command line: asked while the command runs. Names without their dashes.
+class GivenFlags {
+ public:
+  GivenFlags() = default;
+  explicit GivenFlags(const CLI::App& app) : app_(&app) {}
+
+  bool operator()(std::string_view name) const;
+  // Flags that would do nothing are never taken in silence: an error for the first that was given. `why`: what it would
+  // need, or what it does not go with.
+  Result<void> refuse(std::initializer_list<std::string_view> names, const std::string& why) const;
+  Result<void> refuse_group(const std::string& title, const std::string& why) const;
+
+ private:
+  const CLI::App* app_ = nullptr;
+};
 
 class Flags {
  public:
@@ -31,8 +51,7 @@ class Flags {
   // Flags that follow are listed under this heading in --help.
   void group(std::string_view title);
 
-  // Says, while the command runs, whether --name was on the command line.
-  std::function<bool(std::string_view name)> given() const;
+  GivenFlags given() const;
 
   struct Impl;
   explicit Flags(std::unique_ptr<Impl> impl);

@@ -75,13 +75,12 @@ class InspectCommand final : public Command {
   }
 
   Result<void> run() override {
-    OCTAVO_ASSIGN(Checkpoint checkpoint, Checkpoint::open(model_.model));
-    OCTAVO_ASSIGN(const PlanRequest request, model_.request());
-    if (!request.kv_calibration.empty()) OCTAVO_TRY(checkpoint.use_kv_calibration(request.kv_calibration));
-    OCTAVO_ASSIGN(const PrecisionPlan plan, resolve_plan(checkpoint, request));
-    ModelOptions machine;
-    OCTAVO_TRY(model_.machine.apply(machine));
-    const Isa isa = machine.isa.value_or(best_isa());
+    ModelOptions options;
+    OCTAVO_TRY(model_.machine.apply(options));
+    OCTAVO_ASSIGN(options.plan, model_.request());
+    OCTAVO_ASSIGN(const PlannedCheckpoint planned, open_planned(model_.model, options));
+    const auto& [checkpoint, plan] = planned;
+    const Isa isa = options.isa.value_or(best_isa());
     OCTAVO_ASSIGN(const TensorEntry* embedding,
                   checkpoint.entry("model.embed_tokens.weight",
                                    {checkpoint.config().vocab_size, checkpoint.config().hidden_size}));

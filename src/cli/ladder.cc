@@ -121,7 +121,7 @@ class LadderCommand final : public Command {
 
   std::string model_, text_;
   PerplexityOptions quality_{.context = 512, .windows = 8};
-  SpeedOptions speed_{.repeat = 3};
+  SpeedOptions speed_{.repeat = 3, .decode_after_prompt = true};
   MachineOptions machine_;
   OutputOptions output_;
 };

@@ -120,22 +120,15 @@ class QuantizeCommand final : public Command {
 
   // Flags that would change nothing.
   Result<void> check_idle_flags() const {
-    const auto idle = [&](std::string_view flag, std::string_view needed) {
-      return fail({.what = "the flag has no effect here",
-                   .where = fmt::format("--{}", flag),
-                   .expected = fmt::format("beside it {}", needed),
-                   .remedy = fmt::format("leave out --{}, or add {}", flag, needed)});
-    };
-    const bool gptq = rounding_.empty() || rounding_.ends_with("gptq");
-    for (const std::string_view flag :
-         {"samples", "length", "damping", "act-order", "memory-limit", "wide-activations"})
-      if (calibrate_.empty() && given_(flag)) return idle(flag, "--calibrate FILE");
-    if (calibrate_.empty() && given_("estimator") && scales_from_.empty())
-      return idle("estimator", "--calibrate FILE, or --scales-from calibration.npz");
-    if (calibrate_.empty() && given_("seed") && rotate_.empty()) return idle("seed", "--calibrate FILE, or --rotate");
-    for (const std::string_view flag : {"damping", "act-order"})
-      if (!gptq && given_(flag)) return idle(flag, "--rounding gptq or awq-gptq");
-    return {};
+    if (calibrate_.empty()) {
+      OCTAVO_TRY(given_.refuse({"samples", "length", "damping", "act-order", "memory-limit", "wide-activations"},
+                               "it needs --calibrate FILE"));
+      if (scales_from_.empty())
+        OCTAVO_TRY(given_.refuse({"estimator"}, "it needs --calibrate FILE, or --scales-from calibration.npz"));
+      if (rotate_.empty()) OCTAVO_TRY(given_.refuse({"seed"}, "it needs --calibrate FILE, or --rotate"));
+    }
+    if (rounding_.empty() || rounding_.ends_with("gptq")) return {};
+    return given_.refuse({"damping", "act-order"}, "it needs --rounding gptq or awq-gptq");
   }
 
   Result<void> read_earlier(const ModelConfig& config) {
@@ -378,7 +371,7 @@ class QuantizeCommand final : public Command {
   bool dry_run_ = false, wide_activations_ = false;
   int64_t memory_limit_ = 1000;
   std::vector<std::string> overrides_;
-  std::function<bool(std::string_view)> given_;
+  GivenFlags given_;
   MachineOptions machine_;
   OutputOptions output_;
 };

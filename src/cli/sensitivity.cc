@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/evaluate_modes.h"
-#include "cli/given_flags.h"
 #include "cli/options.h"
 #include "cli/sensitivity_tables.h"
 #include "cli/terminal.h"
@@ -55,6 +54,7 @@ class SensitivityCommand final : public Command {
     flags.option("read-gb-s", read_gb_s_, "GB/s that the memory reads (0: measured when the budget is a time)");
     machine_.declare(flags);
     output_.declare(flags);
+    given_ = flags.given();
   }
 
   Result<void> run() override {
@@ -118,23 +118,12 @@ class SensitivityCommand final : public Command {
 
   // Flags of the part that does not run.
   Result<void> check_uses() const {
-    const SensitivityCommand plain{};
-    if (!from_.empty()) {
-      const GivenFlag measuring[] = {{"--out", !out_.empty()},
-                                     {"--tokens", tokens_ != plain.tokens_},
-                                     {"--context", options_.windows.context != plain.options_.windows.context},
-                                     {"--kv", kv_ != plain.kv_},
-                                     {"--base", options_.base != plain.options_.base},
-                                     {"--memory-limit", memory_limit_ != plain.memory_limit_},
-                                     {"--isa", !machine_.isa.empty()}};
-      return refuse_flags(measuring, "--from searches in what was measured before");
-    }
+    if (!from_.empty())
+      return given_.refuse({"out", "tokens", "context", "kv", "base", "memory-limit", "isa"},
+                           "--from searches in what was measured before");
     if (!budget_.empty()) return {};
-    const GivenFlag searching[] = {{"--split-fused", search_.split_fused},
-                                   {"--lower-head", search_.lower_head},
-                                   {"--depth", search_.depth != 0},
-                                   {"--read-gb-s", read_gb_s_ != 0}};
-    return refuse_flags(searching, "plans are searched with --budget, or --from FILE");
+    return given_.refuse({"split-fused", "lower-head", "depth", "read-gb-s"},
+                         "plans are searched with --budget, or --from FILE");
   }
 
   Result<Sensitivity> measure() {
@@ -237,6 +226,7 @@ class SensitivityCommand final : public Command {
   std::optional<PlanBudget> wanted_;
   MachineOptions machine_;
   OutputOptions output_;
+  GivenFlags given_;
 };
 
 }  // namespace

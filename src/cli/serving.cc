@@ -59,7 +59,7 @@ void tell_max_model_len(const Model& model, int64_t kv_tokens, int64_t asked) {
 }  // namespace
 
 void EngineFlags::declare(Flags& flags) {
-  flags.group("Engine");
+  flags.group(kGroup);
   flags.option("max-model-len", max_model_len, "Most tokens of prompt and answer (0: what the model can)");
   flags.option("max-num-seqs", engine.max_num_seqs, "Most requests in a step");
   flags.option("max-num-batched-tokens", engine.max_num_batched_tokens, "Most tokens in a step");
@@ -106,14 +106,6 @@ Result<void> EngineFlags::check() {
                dtype_);
   }
   return {};
-}
-
-bool EngineFlags::given() const {
-  const ServingOptions plain;
-  return max_model_len != 0 || engine.max_num_seqs != plain.max_num_seqs ||
-         engine.max_num_batched_tokens != plain.max_num_batched_tokens || !memory_limit_.empty() ||
-         gpu_memory_utilization_ != 0.0f || no_prefix_cache_ || prefix_cache_ || !dtype_.empty() ||
-         !chat_template.empty() || greedy_head.off;
 }
 
 Result<void> expand_lists(std::vector<std::string>& values, const char* flag) {

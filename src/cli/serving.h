@@ -10,14 +10,13 @@
 
 namespace octavo {
 
-// The flags of the group "Engine".
 struct EngineFlags {
+  static constexpr const char* kGroup = "Engine";
   ServingOptions engine;  // complete after check()
   int64_t max_model_len = 0;
   GreedyHeadFlag greedy_head;
   void declare(Flags& flags);
   Result<void> check();
-  bool given() const;         // whether any differs from what it is by itself
   std::string chat_template;  // a file, instead of the model's
 
  private:

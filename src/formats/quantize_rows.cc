@@ -353,17 +353,30 @@ RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, st
   return quantize_rows(rows, format, ScaleGrid{.scales = scales}, codes);
 }
 
-Matrix round_matrix(const RowsView& rows, const TensorFormat& format, float shared_amax) {
-  Matrix out = make_matrix(format, rows.rows, rows.cols);
+Matrix unrounded_matrix(const TensorFormat& format, int64_t rows, int64_t cols, float shared_amax) {
+  Matrix out = make_matrix(format, rows, cols);
   if (format.outer()) out.outer = outer_from_amax(shared_amax, format);
-  const ScaleGrid grid{out.scales, out.zeros, out.outer};
-  const std::span<std::byte> codes(out.codes.data(), out.codes.size());
-  if (format.granularity == Granularity::kTensor) {
-    out.scales[0] = scale_from_amax(shared_amax, format);
-    encode_rows(rows, format, grid, codes);
-  } else {
-    quantize_rows(rows, format, grid, codes);
-  }
+  if (format.granularity == Granularity::kTensor) out.scales[0] = scale_from_amax(shared_amax, format);
+  return out;
+}
+
+RoundingError round_into(Matrix& out, int64_t begin, const RowsView& rows) {
+  const TensorFormat& format = out.format;
+  const auto first = static_cast<size_t>(out.view().grid_index(begin, 0)),
+             count = static_cast<size_t>(format.scale_rows(rows.rows) * format.scale_cols(rows.cols));
+  const std::span<float> zeros(out.zeros);
+  const ScaleGrid grid{.scales = std::span(out.scales).subspan(first, count),
+                       .zeros = format.zero_points ? zeros.subspan(first, count) : zeros,
+                       .outer = out.outer};
+  const std::span<std::byte> codes{out.codes.data() + format.element_bytes(begin, rows.cols),
+                                   static_cast<size_t>(format.element_bytes(rows.rows, rows.cols))};
+  return format.granularity == Granularity::kTensor ? encode_rows(rows, format, grid, codes)
+                                                    : quantize_rows(rows, format, grid, codes);
+}
+
+Matrix round_matrix(const RowsView& rows, const TensorFormat& format, float shared_amax) {
+  Matrix out = unrounded_matrix(format, rows.rows, rows.cols, shared_amax);
+  round_into(out, 0, rows);
   return out;
 }
 

@@ -56,8 +56,12 @@ RoundingError encode_rows(const RowsView& rows, const TensorFormat& format, std:
 RoundingError quantize_rows(const RowsView& rows, const TensorFormat& format, std::span<float> scales,
                             std::span<std::byte> codes);
 
-// A whole matrix by rounding. `shared_amax`: the largest magnitude of all the tensors that share the scale of a format
-// per tensor, or an outer scale; unused by others.
+// A matrix to be rounded, with what all its rows share. `shared_amax`: the largest magnitude of all the tensors that
+// share the scale of a format per tensor, or an outer scale; unused by others.
+Matrix unrounded_matrix(const TensorFormat& format, int64_t rows, int64_t cols, float shared_amax);
+// Its rows from `begin` on, a multiple of block_rows.
+RoundingError round_into(Matrix& out, int64_t begin, const RowsView& rows);
+// Both, for the whole matrix.
 Matrix round_matrix(const RowsView& rows, const TensorFormat& format, float shared_amax);
 
 // Row and column of the first NaN or infinity.

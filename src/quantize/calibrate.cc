@@ -7,6 +7,7 @@
 
 #include "formats/quantize_rows.h"
 #include "kernels/linear.h"
+#include "parallel/slabs.h"
 #include "quantize/damage.h"
 #include "quantize/kv_calibrator.h"
 #include "quantize/outliers.h"
@@ -18,18 +19,39 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kSlabRows = 64;  // of a weight that a thread takes at least
+
 RowsView rows_of(std::span<const float> values, int64_t rows, int64_t cols) {
   return {ElementType::kF32, reinterpret_cast<const std::byte*>(values.data()), rows, cols};
 }
 
-double relative_error(const MatrixView& matrix, std::span<const float> weights) {
-  RoundingError error;
-  for (int64_t r = 0; r < matrix.rows; ++r)
-    for (int64_t c = 0; c < matrix.cols; ++c) {
-      const double value = weights[static_cast<size_t>(r * matrix.cols + c)], difference = matrix.at(r, c) - value;
-      error += {difference * difference, value * value};
+// Added up in the order of the rows, whatever thread takes which.
+double relative_error(const MatrixView& matrix, std::span<const float> weights, ThreadPool& pool) {
+  std::vector<RoundingError> errors(static_cast<size_t>(matrix.rows));
+  pool.parallel_for(matrix.rows, kSlabRows, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> rounded(static_cast<size_t>(matrix.cols));
+    for (int64_t r = begin; r < end; ++r) {
+      dequantize_row(matrix, r, rounded.data());
+      const float* row = weights.data() + r * matrix.cols;
+      for (size_t c = 0; c < rounded.size(); ++c) {
+        const double value = row[c], difference = rounded[c] - value;
+        errors[static_cast<size_t>(r)] += {difference * difference, value * value};
+      }
     }
-  return error.relative_rms();
+  });
+  RoundingError total;
+  for (const RoundingError& error : errors) total += error;
+  return total.relative_rms();
+}
+
+Matrix round_on_all_threads(const RowsView& rows, const TensorFormat& format, float shared_amax, ThreadPool& pool) {
+  Matrix out = unrounded_matrix(format, rows.rows, rows.cols, shared_amax);
+  const int64_t unit = format.granularity == Granularity::kBlock ? format.block_rows : 1;
+  const int64_t row_bytes = rows.cols * static_cast<int64_t>(sizeof(float));
+  pool.parallel_for(rows.rows, unit * std::max<int64_t>(kSlabRows / unit, 1), [&](int64_t begin, int64_t end, int) {
+    round_into(out, begin, {rows.element, rows.data + begin * row_bytes, end - begin, rows.cols});
+  });
+  return out;
 }
 
 // 64-bit FNV-1a of the samples.
@@ -160,10 +182,16 @@ Result<void> Calibrator::see_kv(int layer, int64_t sample, int64_t rows, const f
 Result<std::vector<float>> Calibrator::read_weight(const LinearModule& module) const {
   const TensorEntry& entry = *checkpoint_.tensors().find(module.name + ".weight");
   std::vector<float> values(static_cast<size_t>(module.rows * module.cols));
-  OCTAVO_TRY(checkpoint_.tensors().read_f32(entry, 0, module.rows, values));
+  const Result<void> read = over_slabs(pool_, module.rows, kSlabRows, [&](int64_t begin, int64_t end) -> Result<void> {
+    const std::span<float> slab = std::span(values).subspan(static_cast<size_t>(begin * module.cols),
+                                                            static_cast<size_t>((end - begin) * module.cols));
+    OCTAVO_TRY(checkpoint_.tensors().read_f32(entry, begin, end, slab));
+    if (const auto bad = find_non_finite(rows_of(slab, end - begin, module.cols)))
+      return fail(damaged_weight(entry, begin + bad->row, bad->col));
+    return {};
+  });
+  if (!read) return fail(read.error());
   checkpoint_.tensors().forget(entry, 0, module.rows);
-  if (const auto bad = find_non_finite(rows_of(values, module.rows, module.cols)))
-    return fail(damaged_weight(entry, bad->row, bad->col));
   return values;
 }
 
@@ -197,9 +225,9 @@ Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, cons
   } else if (!importance.empty()) {
     linear.matrix = round_matrix_searched(weights, m.rows, m.cols, importance, job.format, amax, pool_);
   } else {
-    linear.matrix = round_matrix(rows_of(weights, m.rows, m.cols), job.format, amax);
+    linear.matrix = round_on_all_threads(rows_of(weights, m.rows, m.cols), job.format, amax, pool_);
   }
-  linear.error = relative_error(linear.matrix.view(), weights);
+  linear.error = relative_error(linear.matrix.view(), weights, pool_);
   return linear;
 }
 

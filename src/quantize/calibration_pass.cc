@@ -25,6 +25,17 @@ int64_t row_stride(ElementType element, int64_t cols) {
   return (cols * element_bits(element) / 8 + 63) / 64 * 64;
 }
 
+// Bytes of the widest row that one step hands to the next.
+int64_t largest_held_row(const ModelConfig& config, const PrecisionPlan& plan) {
+  int64_t row = 0;
+  for (const LinearModule& module : config.linear_modules()) {
+    if (module.role != Role::kO && module.role != Role::kDown) continue;
+    const bool bf16 = plan.linear(module.name).activation == plain_format(ElementType::kBf16);
+    row = std::max(row, row_stride(bf16 ? ElementType::kBf16 : ElementType::kF32, module.cols));
+  }
+  return row;
+}
+
 }  // namespace
 
 CalibrationPass::CalibrationPass(const Checkpoint& checkpoint, const PrecisionPlan& plan, const CalibrationSet& samples,
@@ -76,15 +87,10 @@ Activation CalibrationPass::held_rows(int layer, LinearInput input, int64_t rows
 
 CalibrationPass::Held CalibrationPass::held(const ModelConfig& config, const PrecisionPlan& plan,
                                             const CalibrationSet& samples) {
-  int64_t longest = 0, row = 0;
+  int64_t longest = 0;
   for (const auto& sample : samples.samples) longest = std::max(longest, static_cast<int64_t>(sample.size()));
-  for (const LinearModule& module : config.linear_modules()) {
-    if (module.role != Role::kO && module.role != Role::kDown) continue;
-    const bool bf16 = plan.linear(module.name).activation == plain_format(ElementType::kBf16);
-    row = std::max(row, row_stride(bf16 ? ElementType::kBf16 : ElementType::kF32, module.cols));
-  }
   const int64_t rows = static_cast<int64_t>(samples.samples.size()) * longest;
-  return {rows * config.hidden_size * static_cast<int64_t>(sizeof(float)), rows * row};
+  return {rows * config.hidden_size * static_cast<int64_t>(sizeof(float)), rows * largest_held_row(config, plan)};
 }
 
 // Half of the limit for the residual stream, half for what a step hands to the next.
@@ -105,11 +111,14 @@ Result<void> CalibrationPass::prepare() {
   return {};
 }
 
+// One store for all layers: memory taken anew each time would be cleared page by page.
 Result<void> CalibrationPass::make_held(int layer, LinearInput input) {
-  const int64_t bytes = longest_ * row_stride(held_element(layer, input), input_cols(input));
-  held_ = SampleStore();  // the one before goes first
-  OCTAVO_ASSIGN(held_, SampleStore::create(static_cast<int64_t>(set_.samples.size()), bytes, options_.memory_limit / 2,
-                                           options_.spill_folder));
+  if (held_.empty()) {
+    const int64_t largest = longest_ * largest_held_row(checkpoint_.config(), plan_);
+    OCTAVO_ASSIGN(held_, SampleStore::create(std::ssize(set_.samples), largest, options_.memory_limit / 2,
+                                             options_.spill_folder));
+  }
+  held_.use_slabs(longest_ * row_stride(held_element(layer, input), input_cols(input)));
   return {};
 }
 
@@ -152,13 +161,15 @@ void CalibrationPass::hand_on(const Activation& held, const Activation& out) {
   const auto element = held.format.element;
   const int64_t outliers = std::ssize(out.outlier_channels);
   if (out.format == held.format) {
-    std::memcpy(out.codes, held.codes, static_cast<size_t>(held.rows * held.code_stride));
-    for (int64_t at = 0; at < held.rows * outliers; ++at) {
-      std::byte* const row = out.row(at / outliers);
-      const auto channel = static_cast<size_t>(out.outlier_channels[static_cast<size_t>(at % outliers)]);
-      out.outliers[at] = load_element(element, row, channel);
-      store_element(element, row, channel, 0.0f);
-    }
+    pool_.parallel_for(held.rows, 64, [&](int64_t begin, int64_t end, int) {
+      std::memcpy(out.row(begin), held.row(begin), static_cast<size_t>((end - begin) * held.code_stride));
+      for (int64_t at = begin * outliers; at < end * outliers; ++at) {
+        std::byte* const row = out.row(at / outliers);
+        const auto channel = static_cast<size_t>(out.outlier_channels[static_cast<size_t>(at % outliers)]);
+        out.outliers[at] = load_element(element, row, channel);
+        store_element(element, row, channel, 0.0f);
+      }
+    });
   } else {
     runner_.producers().quantize({reinterpret_cast<const float*>(held.codes), held.code_stride / 4, out}, pool_);
   }
@@ -227,7 +238,6 @@ Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisi
     return {};
   });
   end_phase();
-  held_ = SampleStore();
   return done;
 }
 

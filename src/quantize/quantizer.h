@@ -132,7 +132,6 @@ class Quantizer {
                                       std::span<float> scales, ShardedWriter& writer);
   Result<float> shared_amax(const WeightJob& job);
   Result<void> write_config(const std::filesystem::path& folder) const;
-  Result<void> over_slabs(int64_t rows, int64_t slab_rows, FunctionRef<Result<void>(int64_t begin, int64_t end)> body);
   void done(int64_t bytes, std::string_view tensor);
 
   const QuantizeSource& source_;

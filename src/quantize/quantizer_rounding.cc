@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "numerics/bits.h"
+#include "parallel/slabs.h"
 #include "quantize/damage.h"
 #include "quantize/quantizer.h"
 
@@ -46,33 +47,10 @@ Result<RowsView> Quantizer::source_rows(const TensorEntry& entry, int64_t begin,
   return RowsView{ElementType::kF32, reinterpret_cast<const std::byte*>(buffer.data()), end - begin, cols};
 }
 
-// body(begin, end) for slabs of rows, on all threads. The error of the first slab that fails.
-Result<void> Quantizer::over_slabs(int64_t total, int64_t rows,
-                                   FunctionRef<Result<void>(int64_t begin, int64_t end)> body) {
-  const int64_t slabs = (total + rows - 1) / rows;
-  std::optional<Error> first;
-  int64_t first_slab = slabs;
-  std::mutex mutex;
-  pool_.parallel_items(slabs, [&](int64_t slab, int) {
-    {
-      const std::lock_guard lock(mutex);
-      if (first_slab < slab) return;
-    }
-    Result<void> result = body(slab * rows, std::min(total, (slab + 1) * rows));
-    if (result) return;
-    const std::lock_guard lock(mutex);
-    if (slab >= first_slab) return;
-    first_slab = slab;
-    first = std::move(result).error();
-  });
-  if (first) return fail(std::move(*first));
-  return {};
-}
-
 // A tensor that a transform changed, rounded to the type that it was stored in.
 Result<void> Quantizer::copy_transformed(const TensorEntry& entry, ShardedWriter& writer, int64_t most_rows) {
   const ElementType element = *element_from_safetensors(entry.stored_type);
-  return over_slabs(std::min(rows_of(entry), most_rows), rows_per_slab(entry, plain_format(element)),
+  return over_slabs(pool_, std::min(rows_of(entry), most_rows), rows_per_slab(entry, plain_format(element)),
                     [&](int64_t begin, int64_t end) -> Result<void> {
                       std::vector<float> values;
                       OCTAVO_ASSIGN(const RowsView rows, source_rows(entry, begin, end, values));
@@ -93,7 +71,7 @@ Result<void> Quantizer::copy(const TensorEntry& entry, ShardedWriter& writer, in
   const int64_t rows = std::max<int64_t>(entry.plain->rows(), 1);
   const int64_t row_bytes = static_cast<int64_t>(data.size()) / rows;
   if (row_bytes == 0) return {};
-  return over_slabs(std::min(rows_of(entry), most_rows), std::max<int64_t>(kCopyBytes / row_bytes, 1),
+  return over_slabs(pool_, std::min(rows_of(entry), most_rows), std::max<int64_t>(kCopyBytes / row_bytes, 1),
                     [&](int64_t begin, int64_t end) -> Result<void> {
                       const auto offset = static_cast<size_t>(begin * row_bytes),
                                  size = static_cast<size_t>((end - begin) * row_bytes);
@@ -121,7 +99,7 @@ Result<float> Quantizer::shared_amax(const WeightJob& job) {
       amax = std::max(amax, slab_amax);
       return {};
     };
-    OCTAVO_TRY(over_slabs(rows_of(entry), rows_per_slab(entry, job.format), slab));
+    OCTAVO_TRY(over_slabs(pool_, rows_of(entry), rows_per_slab(entry, job.format), slab));
     return amax;
   });
 }
@@ -169,26 +147,17 @@ Result<void> Quantizer::quantize_packed(const WeightJob& job, ShardedWriter& wri
   const TensorEntry& entry = *checkpoint_.tensors().find(job.module.name + ".weight");
   const TensorFormat& format = job.format;
   const int64_t rows = job.module.rows, cols = job.module.cols, step = rows_per_slab(entry, format);
-  Matrix out = make_matrix(format, rows, cols);
+  float amax = 0;
   if (format.outer()) {
-    OCTAVO_ASSIGN(const float amax, shared_amax(job));
-    out.outer = outer_from_amax(amax, format);
+    OCTAVO_ASSIGN(amax, shared_amax(job));
   }
+  Matrix out = unrounded_matrix(format, rows, cols, amax);
   std::vector<RoundingError> errors(static_cast<size_t>((rows + step - 1) / step));
-  OCTAVO_TRY(over_slabs(rows_of(entry), step, [&](int64_t begin, int64_t end) -> Result<void> {
+  OCTAVO_TRY(over_slabs(pool_, rows_of(entry), step, [&](int64_t begin, int64_t end) -> Result<void> {
     std::vector<float> buffer;
     OCTAVO_ASSIGN(const RowsView source, source_rows(entry, begin, end, buffer));
     if (const auto at = find_non_finite(source)) return fail(damaged_weight(entry, begin + at->row, at->col));
-    const auto first = static_cast<size_t>(out.view().grid_index(begin, 0)),
-               count = static_cast<size_t>(format.scale_rows(end - begin) * format.scale_cols(cols));
-    const std::span<float> zeros(out.zeros);
-    const ScaleGrid grid{.scales = std::span(out.scales).subspan(first, count),
-                         .zeros = format.zero_points ? zeros.subspan(first, count) : zeros,
-                         .outer = out.outer};
-    errors[static_cast<size_t>(begin / step)] =
-        quantize_rows(source, format, grid,
-                      {out.codes.data() + format.element_bytes(begin, cols),
-                       static_cast<size_t>(format.element_bytes(end - begin, cols))});
+    errors[static_cast<size_t>(begin / step)] = round_into(out, begin, source);
     checkpoint_.tensors().forget(entry, begin, end);
     done(rows_bytes(entry, end - begin), entry.name);
     return {};
@@ -214,7 +183,7 @@ Result<void> Quantizer::quantize(const WeightJob& job, ShardedWriter& writer) {
   // Added up in the order of the slabs: the figure does not depend on the threads.
   const int64_t rows = rows_per_slab(entry, format);
   std::vector<RoundingError> errors(static_cast<size_t>((job.module.rows + rows - 1) / rows));
-  OCTAVO_TRY(over_slabs(rows_of(entry), rows, [&](int64_t begin, int64_t end) -> Result<void> {
+  OCTAVO_TRY(over_slabs(pool_, rows_of(entry), rows, [&](int64_t begin, int64_t end) -> Result<void> {
     OCTAVO_ASSIGN(errors[static_cast<size_t>(begin / rows)], quantize_slab(job, entry, begin, end, scales, writer));
     done(rows_bytes(entry, end - begin), entry.name);
     return {};

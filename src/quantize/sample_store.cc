@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
+
 namespace octavo {
 namespace {
 
@@ -25,7 +27,7 @@ Error spill_error(const std::filesystem::path& folder, int error) {
 Result<SampleStore> SampleStore::create(int64_t samples, int64_t slab_bytes, int64_t limit,
                                         const std::filesystem::path& folder) {
   SampleStore store;
-  store.slab_bytes_ = slab_bytes;
+  store.slab_bytes_ = store.largest_slab_ = slab_bytes;
   if (samples * slab_bytes <= limit) {
     store.memory_ = AlignedBytes(static_cast<size_t>(samples * slab_bytes));
     return store;
@@ -45,12 +47,14 @@ Result<SampleStore> SampleStore::create(int64_t samples, int64_t slab_bytes, int
 SampleStore::SampleStore(SampleStore&& other) noexcept
     : memory_(std::move(other.memory_)),
       slab_bytes_(other.slab_bytes_),
+      largest_slab_(other.largest_slab_),
       fd_(std::exchange(other.fd_, -1)),
       folder_(std::move(other.folder_)) {}
 
 SampleStore& SampleStore::operator=(SampleStore&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(slab_bytes_, other.slab_bytes_);
+  std::swap(largest_slab_, other.largest_slab_);
   std::swap(fd_, other.fd_);
   std::swap(folder_, other.folder_);
   return *this;
@@ -58,6 +62,11 @@ SampleStore& SampleStore::operator=(SampleStore&& other) noexcept {
 
 SampleStore::~SampleStore() {
   if (fd_ >= 0) close(fd_);
+}
+
+void SampleStore::use_slabs(int64_t slab_bytes) {
+  OCTAVO_CHECK(slab_bytes <= largest_slab_, "slabs of {} bytes, made for {}", slab_bytes, largest_slab_);
+  slab_bytes_ = slab_bytes;
 }
 
 std::byte* SampleStore::overwrite(int64_t sample) {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <numeric>
 
 #include "base/check.h"
 #include "numerics/bits.h"
@@ -12,31 +15,65 @@
 namespace octavo {
 namespace {
 
-// Bins of one thread: all codes of the sign-less bits, NaN and infinity included.
-struct Partial {
-  std::vector<uint64_t> bins = std::vector<uint64_t>(size_t{1} << (31 - LogHistogram::kShift));
-  uint64_t infinities = 0;
-  std::vector<uint32_t> channels;  // largest finite magnitude, as bits
+// Magnitudes as the bits of BF16 or FP32 without sign.
+template <class Word>
+struct Magnitude {
+  static constexpr int kDropped = 32 - 8 * sizeof(Word);  // bits that FP32 has more
+  static constexpr Word kAll = 0x7FFFFFFF >> kDropped, kInfinity = 0x7F800000 >> kDropped;
+  static Word at(const std::byte* row, int64_t c) {
+    Word bits;
+    std::memcpy(&bits, row + c * static_cast<int64_t>(sizeof bits), sizeof bits);
+    return bits & kAll;
+  }
+  static float value(Word bits) { return bits_float(static_cast<uint32_t>(bits) << kDropped); }
 };
 
-constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
-
-template <class Load>
-void add_rows(Partial& partial, int64_t begin, int64_t end, int64_t cols, Load magnitude_at) {
-  for (int64_t r = begin; r < end; ++r) {
-    uint32_t* channels = partial.channels.data();
-    for (int64_t c = 0; c < cols; ++c) {
-      const uint32_t bits = magnitude_at(r, c);
-      channels[c] = std::max(channels[c], bits < kInfinity ? bits : 0u);
-    }
-    for (int64_t c = 0; c < cols; ++c) {
-      const uint32_t bits = magnitude_at(r, c);
-      ++partial.bins[bits >> LogHistogram::kShift];
-      if (bits == kInfinity) [[unlikely]]
-        ++partial.infinities;
-    }
+// largest[c] = max(largest[c], the row's value) over the finite ones; the largest of all, damaged ones included.
+template <class Word>
+Word raise_channels(const std::byte* __restrict row, int64_t cols, Word* __restrict largest) {
+  Word highest = 0;
+  for (int64_t c = 0; c < cols; ++c) {
+    const Word bits = Magnitude<Word>::at(row, c), finite = bits < Magnitude<Word>::kInfinity ? bits : Word{0};
+    highest = std::max(highest, bits);
+    largest[c] = std::max(largest[c], finite);
   }
+  return highest;
 }
+
+// Neighbours in a row are counted apart, side by side in memory: a count waits for the one before it in the same place,
+// and (4 KiB aliasing) in the same place of another page.
+constexpr int kApart = 4;
+using Bin = std::array<uint32_t, kApart>;
+
+template <class Word>
+void count_row(const std::byte* row, int64_t cols, Bin* bins) {
+  constexpr int kShift = LogHistogram::kShift - Magnitude<Word>::kDropped;
+  int64_t c = 0;
+  for (; c + kApart <= cols; c += kApart)
+#pragma GCC unroll 4
+    for (int i = 0; i < kApart; ++i) ++bins[Magnitude<Word>::at(row, c + i) >> kShift][static_cast<size_t>(i)];
+  for (; c < cols; ++c) ++bins[Magnitude<Word>::at(row, c) >> kShift][0];
+}
+
+// What one thread has seen.
+template <class Word>
+struct Partial {
+  static constexpr size_t kAllBins = size_t{1} << (31 - LogHistogram::kShift);  // NaN and infinity included
+  std::array<Bin, kAllBins> bins{};
+  uint64_t infinities = 0;
+  std::vector<Word> channels;  // largest finite magnitude
+
+  explicit Partial(int64_t cols) : channels(static_cast<size_t>(cols)) {}
+
+  void add(const std::byte* row) {
+    const int64_t cols = std::ssize(channels);
+    if (raise_channels<Word>(row, cols, channels.data()) >= Magnitude<Word>::kInfinity) [[unlikely]]
+      for (int64_t c = 0; c < cols; ++c) infinities += Magnitude<Word>::at(row, c) == Magnitude<Word>::kInfinity;
+    count_row<Word>(row, cols, bins.data());
+  }
+
+  uint64_t count(size_t bin) const { return std::accumulate(bins[bin].begin(), bins[bin].end(), uint64_t{0}); }
+};
 
 }  // namespace
 
@@ -93,35 +130,33 @@ double LogHistogram::share_below(double limit) const {
   return total == 0 ? 0 : below / total;
 }
 
+template <class Word>
+void ValueStatistics::add_words(const std::byte* rows, int64_t num_rows, int64_t stride_bytes, ThreadPool& pool) {
+  std::vector<std::unique_ptr<Partial<Word>>> partials(static_cast<size_t>(pool.size()));
+  pool.parallel_for(num_rows, 64, [&](int64_t begin, int64_t end, int thread) {
+    auto& partial = partials[static_cast<size_t>(thread)];
+    partial = std::make_unique<Partial<Word>>(channels());
+    for (int64_t r = begin; r < end; ++r) partial->add(rows + r * stride_bytes);
+  });
+  for (const auto& partial : partials) {
+    if (!partial) continue;
+    for (size_t bin = 0; bin < LogHistogram::kBins; ++bin) histogram_.bins_[bin] += partial->count(bin);
+    for (size_t bin = LogHistogram::kBins; bin < Partial<Word>::kAllBins; ++bin)
+      histogram_.nans_ += partial->count(bin);
+    histogram_.nans_ -= partial->infinities;
+    histogram_.infinities_ += partial->infinities;
+    for (size_t c = 0; c < channel_amax_.size(); ++c)
+      channel_amax_[c] = std::max(channel_amax_[c], Magnitude<Word>::value(partial->channels[c]));
+  }
+}
+
 void ValueStatistics::add(ElementType element, const std::byte* rows, int64_t num_rows, int64_t stride_bytes,
                           ThreadPool& pool) {
   OCTAVO_CHECK(element == ElementType::kBf16 || element == ElementType::kF32, "{} values", element_name(element));
-  const int64_t cols = channels();
-  std::vector<Partial> partials(static_cast<size_t>(pool.size()));
-  pool.parallel_for(num_rows, 64, [&](int64_t begin, int64_t end, int thread) {
-    Partial& partial = partials[static_cast<size_t>(thread)];
-    partial.channels.resize(static_cast<size_t>(cols));
-    if (element == ElementType::kBf16)
-      add_rows(partial, begin, end, cols, [&](int64_t r, int64_t c) {
-        uint16_t half;
-        std::memcpy(&half, rows + r * stride_bytes + c * 2, sizeof half);
-        return (static_cast<uint32_t>(half) << 16) & kMagnitude;
-      });
-    else
-      add_rows(partial, begin, end, cols, [&](int64_t r, int64_t c) {
-        uint32_t bits;
-        std::memcpy(&bits, rows + r * stride_bytes + c * 4, sizeof bits);
-        return bits & kMagnitude;
-      });
-  });
-  for (const Partial& partial : partials) {
-    for (size_t i = 0; i < histogram_.bins_.size(); ++i) histogram_.bins_[i] += partial.bins[i];
-    for (size_t i = histogram_.bins_.size(); i < partial.bins.size(); ++i) histogram_.nans_ += partial.bins[i];
-    histogram_.nans_ -= partial.infinities;
-    histogram_.infinities_ += partial.infinities;
-    for (size_t c = 0; c < partial.channels.size(); ++c)
-      channel_amax_[c] = std::max(channel_amax_[c], bits_float(partial.channels[c]));
-  }
+  if (element == ElementType::kBf16)
+    add_words<uint16_t>(rows, num_rows, stride_bytes, pool);
+  else
+    add_words<uint32_t>(rows, num_rows, stride_bytes, pool);
 }
 
 void ValueStatistics::merge(const ValueStatistics& other) {

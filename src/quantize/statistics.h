@@ -66,6 +66,9 @@ class ValueStatistics {
   bool operator==(const ValueStatistics&) const = default;
 
  private:
+  template <class Word>
+  void add_words(const std::byte* rows, int64_t num_rows, int64_t stride_bytes, ThreadPool& pool);
+
   LogHistogram histogram_;
   std::vector<float> channel_amax_;
 };

@@ -20,6 +20,8 @@ from cli_test import Case, byte_tokenizer, full_disk, run
 LOOSE = {"memory_ratio_max": 2, "ttft_ratio_max": 1e9, "tpot_ratio_max": 1e9, "throughput_ratio_min": 0,
          "perplexity_change_max": 10, "kl_mean_max": 10, "task_drop_max": 1, "task_items_min": 10,
          "needle_lost_max": "off"}
+PART_FLAGS = {"text": ("context", "windows", "needle_lengths", "needle_depths"), "task": ("limit",),
+              "repeat": ("prompt", "generate", "batch")}
 VOID = {"meta", "br"}
 SHAPES = {"rect", "line", "circle"}
 FACTORS = {"": 1, "%": 100, "×": 1, "B": 1, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9, "ms": 1e3, "s": 1, "tok/s": 1}
@@ -94,6 +96,9 @@ class Accept(Case):
                        "windows": 2, "task": f"arc_easy={self.data}", "limit": 40, "needle_lengths": "128,256",
                        "needle_depths": "0,100", "prompt": 16, "generate": 2, "batch": 3, "repeat": 2,
                        "out": self.out} | options
+        for part, parts_flags in PART_FLAGS.items():  # a part that does not run refuses its flags
+            if not all_options[part]:
+                all_options |= dict.fromkeys(parts_flags)
         named = [word for name, value in all_options.items() if value is not None
                  for word in ("--" + name.replace("_", "-"), value)]
         return ["accept", model or self.model, *more, *named]

@@ -1,10 +1,10 @@
 #include "models/layers/weight_loader.h"
 
 #include <algorithm>
-#include <mutex>
 #include <vector>
 
 #include "formats/quantize_rows.h"
+#include "parallel/slabs.h"
 
 namespace octavo {
 namespace {
@@ -127,18 +127,14 @@ Result<double> load_weight(const Checkpoint& checkpoint, const StoredLinear& sto
     return loaded(0.0);
   }
   OCTAVO_ASSIGN(const WholeScale whole, whole_scale(checkpoint, stored, packed.key.weight));
-  std::mutex mutex;
+  std::vector<RoundingError> errors(static_cast<size_t>(slabs));
+  OCTAVO_TRY(over_slabs(pool, stored.rows, kSlabRows, [&](int64_t begin, int64_t) -> Result<void> {
+    OCTAVO_ASSIGN(errors[static_cast<size_t>(begin / kSlabRows)],
+                  convert_slab(checkpoint, stored, packed, row, begin, whole));
+    return {};
+  }));
   RoundingError total;
-  std::optional<Error> error;
-  pool.parallel_items(slabs, [&](int64_t s, int) {
-    Result<RoundingError> rounding = convert_slab(checkpoint, stored, packed, row, s * kSlabRows, whole);
-    const std::lock_guard lock(mutex);
-    if (rounding)
-      total += *rounding;
-    else
-      error = std::move(rounding).error();
-  });
-  if (error) return fail(std::move(*error));
+  for (const RoundingError& error : errors) total += error;
   return loaded(total.relative_rms());
 }
 
