@@ -298,6 +298,36 @@ TEST(Accept, WithoutATextOnlyMemoryAndSpeedAreMeasured) {
   EXPECT_TRUE((*report)["measured"]["kl_mean"].contains("why_not"));
 }
 
+TEST(Accept, ACandidateWithoutFastKernelsIsNotMeasured) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  const TestFolder out;
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 26);
+  out.write("text.txt", text);
+  AcceptOptions options{.text = out / "text.txt",
+                        .windows = {.context = 64, .windows = 2},
+                        .speed = {.repeat = 0},
+                        .unfinished = out / "unfinished",
+                        .version = "test"};
+  options.base.path = options.candidate.path = folder.path();
+  options.base.options.isa = options.candidate.options.isa = Isa::kAvx2;
+  options.base.options.plan.scheme = options.candidate.options.plan.scheme = "bf16";
+  PrecisionPlan plan = open_planned(folder.path(), options.base.options)->plan;
+  for (auto& [name, linear] : plan.linears) linear.weight = row_format(ElementType::kE5m2);
+  options.candidate.options.exact_plan = plan;
+  Result<Json> report = measure_acceptance(options);
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  judge(*report, default_gates());
+  for (const Json& gate : (*report)["gates"])
+    if (gate["gate"] == "perplexity_change_max" || gate["gate"] == "kl_mean_max") {
+      EXPECT_EQ(gate["status"], "not computed");
+      EXPECT_NE(gate["reason"].get<std::string>().find("no fast kernel for fp8_e5m2"), std::string::npos)
+          << gate.dump();
+    }
+  EXPECT_FALSE((*report)["verdict"]["accepted"].get<bool>());
+  EXPECT_NE(render_html(*report).find("no fast kernel"), std::string::npos);
+}
+
 // The calibration that a flag names is part of the candidate's plan everywhere: heading, ladder, budget.
 TEST(Accept, AKvCalibrationGivenByFlagIsInThePlan) {
   const TinyModelFolder folder("llama_untied_hd64");
