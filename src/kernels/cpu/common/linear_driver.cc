@@ -1,6 +1,7 @@
 #include "kernels/cpu/common/linear_driver.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "kernels/cpu/common/float_mode.h"
 #include "kernels/cpu/common/linear_groups_simd.h"
@@ -64,6 +65,26 @@ Range part(int64_t n, int64_t index, int64_t parts) {
   return {n * index / parts, n * (index + 1) / parts};
 }
 
+// Items [0, n), taken by threads in pieces that shrink towards the end: a core that is slower for a while, because
+// others use it, gets fewer of them instead of being waited for.
+class Handout {
+ public:
+  Handout(int64_t n, int threads) : n_(n), threads_(threads) {}
+
+  // The next piece, `least` items or more (the last one less); empty at the end.
+  Range take(int64_t least) {
+    int64_t begin = next_.load(std::memory_order_relaxed), size = 0;
+    do {
+      size = std::max(least, (n_ - begin) / (2 * threads_) / least * least);
+    } while (begin < n_ && !next_.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed));
+    return {std::min(begin, n_), std::min(begin + size, n_)};
+  }
+
+ private:
+  const int64_t n_, threads_;
+  std::atomic<int64_t> next_{0};
+};
+
 class Run {
  public:
   Run(const LinearOps& ops, const LinearCall& call, ThreadPool& pool, Scratch& scratch);
@@ -89,6 +110,7 @@ class Run {
   };
   // Block `index` of `panels` panels, `together` of which take each block of columns before the next one.
   Place place(int64_t index, int64_t panels, int64_t together) const;
+  int64_t panels_together(int64_t rows) const;
   void block_part(Range chunks, Range panels, std::byte* memory) const;
   void block_rows(Range chunks, LinearTask task, int64_t panel, int64_t col0, std::byte* sums) const;
 
@@ -276,14 +298,17 @@ LinearTask Run::with_wide_scales(LinearTask task, float* scales) const {
   return task;
 }
 
+// Where all columns of the activations fit the L2 cache, panel after panel; else several panels for each slice of them.
+int64_t Run::panels_together(int64_t rows) const {
+  if (step_row_bytes(ops_.step, cols_) * rows <= kBlockActivationBytes) return 1;
+  return std::max<int64_t>(1, kBlockSumBytes / (rows * kPanelRows * 4));
+}
+
 void Run::block_part(Range chunks, Range panels, std::byte* memory) const {
   const int64_t row0 = rows_of_chunk(chunks.begin).begin, rows = rows_of_chunk(chunks.end - 1).end - row0;
   const int64_t sums_per_panel = rows * kPanelRows * 4;
   const int64_t num_panels = panels.end - panels.begin, num_places = num_panels * ceil_div(cols_, block_cols_);
-  // Where all columns of the activations fit the L2 cache, panel after panel; else several panels for each slice of
-  // them.
-  const bool fits = step_row_bytes(ops_.step, cols_) * rows <= kBlockActivationBytes;
-  const int64_t together = fits ? 1 : std::max<int64_t>(1, kBlockSumBytes / sums_per_panel);
+  const int64_t together = panels_together(rows);
   auto* scales = reinterpret_cast<float*>(memory + tile_bytes(block_cols_));
   std::byte* sums = memory + tile_bytes(block_cols_) + scale_bytes();
   const auto lines = [&](Place at) {
@@ -325,23 +350,25 @@ void Run::blocks() {
       std::max(static_cast<size_t>(tile_bytes(block_cols_) + scale_bytes() + sum_bytes), interleave_memory());
   const size_t stride = (bytes + 4095) / 4096 * 4096 + 64;
   auto* memory = static_cast<std::byte*>(scratch_.get(kPrivate, stride * static_cast<size_t>(pool_.size())));
+  // (block of rows, panel) pairs in one line.
+  Handout chunks(chunks_, pool_.size()), pairs(row_blocks * panels_, pool_.size());
   pool_.run([&](int thread) {
     const DefaultFloatMode mode;
     std::byte* mine = memory + stride * static_cast<size_t>(thread);
-    const Range packed = part(chunks_, thread, pool_.size());
-    for (int64_t chunk = packed.begin; chunk < packed.end; ++chunk) {
-      const Range rows = rows_of_chunk(chunk);
-      interleave_steps(ops_.step, call_.input, rows.begin, static_cast<int>(rows.end - rows.begin), mine,
-                       x + rows.begin * steps * step.bytes);
-    }
+    for (Range piece = chunks.take(1); piece.begin < piece.end; piece = chunks.take(1))
+      for (int64_t chunk = piece.begin; chunk < piece.end; ++chunk) {
+        const Range rows = rows_of_chunk(chunk);
+        interleave_steps(ops_.step, call_.input, rows.begin, static_cast<int>(rows.end - rows.begin), mine,
+                         x + rows.begin * steps * step.bytes);
+      }
     pool_.barrier();
-    // (block of rows, panel) pairs in one line, cut into near-equal pieces.
-    const Range items = part(row_blocks * panels_, thread, pool_.size());
-    for (int64_t item = items.begin; item < items.end;) {
-      const int64_t block = item / panels_, end = std::min(items.end, (block + 1) * panels_);
-      block_part(part(chunks_, block, row_blocks), {item % panels_, end - block * panels_}, mine);
-      item = end;
-    }
+    const int64_t together = panels_together(block_rows);
+    for (Range piece = pairs.take(together); piece.begin < piece.end; piece = pairs.take(together))
+      for (int64_t item = piece.begin; item < piece.end;) {
+        const int64_t block = item / panels_, end = std::min(piece.end, (block + 1) * panels_);
+        block_part(part(chunks_, block, row_blocks), {item % panels_, end - block * panels_}, mine);
+        item = end;
+      }
   });
 }
 
