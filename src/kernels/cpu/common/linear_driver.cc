@@ -239,6 +239,11 @@ void Run::direct() {
   const auto bytes = static_cast<size_t>(rows_ * stride);
   auto* memory =
       static_cast<std::byte*>(scratch_.get(kSteps, bytes * static_cast<size_t>(by_everyone ? pool_.size() : 1)));
+  // Pieces are long enough for what is fetched ahead; few panels are halved once.
+  constexpr int64_t kPiecePanels = 8;
+  const int64_t least =
+      panels_ < 4 * kPiecePanels * pool_.size() ? std::max<int64_t>(1, ceil_div(panels_, pool_.size())) : kPiecePanels;
+  Handout handout(panels_, pool_.size());
   pool_.run([&](int thread) {
     const DefaultFloatMode mode;
     std::byte* x = memory + (by_everyone ? bytes * static_cast<size_t>(thread) : 0);
@@ -246,8 +251,8 @@ void Run::direct() {
     for (int64_t row = rows.begin; row < rows.end; ++row)
       widen_steps(ops_.step, call_.input, row, 0, cols_, x + row * stride);
     if (!by_everyone) pool_.barrier();
-    const Range panels = part(panels_, thread, pool_.size());
-    if (panels.begin < panels.end) direct_part(x, stride, panels);
+    for (Range panels = handout.take(least); panels.begin < panels.end; panels = handout.take(least))
+      direct_part(x, stride, panels);
   });
 }
 
