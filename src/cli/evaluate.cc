@@ -112,7 +112,6 @@ std::vector<FlagUse> flag_uses(const EvaluateFlags& f) {
           {"max-tokens", kTask | kAnswers},
           {"raw", kTask},
           {"add-special", kTask},
-          {"resume", kAll & ~kPerplexity},
           {"items-out", kTask},
           {"out", kTask | kAnswers},
           {"lengths", kNeedle},
@@ -156,7 +155,7 @@ class EvaluateCommand final : public Command {
     declare_context(flags);
     flags.group("Options");
     flags.option("resume", f.resume,
-                 "A file of finished items, rows, cells or answers: written while running, and gone on with");
+                 "A file of finished windows, items, rows, cells or answers: written while running, and gone on with");
     f.output.declare(flags);
   }
 

@@ -10,16 +10,23 @@ namespace octavo {
 
 Result<void> evaluate_perplexity(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
+  OCTAVO_ASSIGN(const ModelSpec spec, model_spec(flags));
+  OCTAVO_ASSIGN(std::optional<SectionLog> log,
+                open_sections(flags, "perplexity", {spec}, text, {{"context", flags.windows.context}}));
   OCTAVO_ASSIGN(const std::unique_ptr<Model> model, flags.model.load(flags.output.json));
   Result<PerplexityResult> measured = fail({});
   {
     Progress progress("evaluating", flags.output.json);
-    measured = perplexity(*model, text, flags.windows, [&](int64_t done, int64_t total, double running) {
-      progress.update(static_cast<double>(done), static_cast<double>(total), fmt::format("perplexity {:.3f}", running));
-    });
+    measured = perplexity(
+        *model, text, flags.windows,
+        [&](int64_t done, int64_t total, double running) {
+          progress.update(static_cast<double>(done), static_cast<double>(total),
+                          fmt::format("perplexity {:.3f}", running));
+        },
+        address(log));
   }
   OCTAVO_ASSIGN(const PerplexityResult result, std::move(measured));
-  const double rate = static_cast<double>(result.windows * flags.windows.context) / result.seconds;
+  const double rate = static_cast<double>(result.windows_measured * flags.windows.context) / result.seconds;
   if (flags.output.json) {
     const Json out = {{"perplexity", result.perplexity},
                       {"nll", result.nll},
@@ -30,6 +37,7 @@ Result<void> evaluate_perplexity(const EvaluateFlags& flags) {
                       {"context", flags.windows.context},
                       {"seconds", result.seconds},
                       {"tokens_per_second", rate},
+                      {"kv_clipped", kv_clipped_json(*model)},
                       {"scheme", model->plan().scheme},
                       {"isa", isa_name(model->isa())}};
     fmt::print("{}\n", out.dump(2));
@@ -38,6 +46,7 @@ Result<void> evaluate_perplexity(const EvaluateFlags& flags) {
   fmt::print("perplexity {:.4f} (mean NLL {}) over {} tokens in {} windows of {}; {:.1f} s, {:.0f} tok/s\n",
              result.perplexity, with_error(fmt::format("{:.5f}", result.nll), result.nll_standard_error, 5),
              result.tokens_scored, result.windows, flags.windows.context, result.seconds, rate);
+  tell_kv_clipped(*model);
   return {};
 }
 

@@ -91,4 +91,19 @@ Result<std::unique_ptr<Model>> ModelFlags::load(bool quiet, bool text, bool gree
   return Model::load(model, options, [&](LoadProgress p) { progress.update(p.done, p.total); });
 }
 
+Json kv_clipped_json(const Model& model) {
+  const Decoder::KvClipped clipped = model.decoder().kv_clipped();
+  return {{"k", clipped.k}, {"v", clipped.v}};
+}
+
+void tell_kv_clipped(const Model& model) {
+  const Decoder::KvClipped clipped = model.decoder().kv_clipped();
+  if (clipped.k + clipped.v == 0) return;
+  fmt::print(
+      stderr,
+      "note: the KV cache's stored scales clipped {} keys and {} values (each of a token and head): calibrate on "
+      "text like this one, or let --kv-cache-dtype fp8_e4m3:dynamic compute them\n",
+      clipped.k, clipped.v);
+}
+
 }  // namespace octavo

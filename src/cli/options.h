@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/json.h"
 #include "cli/flags.h"
 #include "engine/model.h"
 
@@ -41,6 +42,10 @@ struct ModelFlags {
   Result<std::unique_ptr<Model>> load(bool quiet, bool text = true, bool greedy_head = false) const;
   Result<PlanRequest> request() const;
 };
+
+// What the KV cache's stored scales clipped while the model ran: as JSON, and a line on stderr where it is anything.
+Json kv_clipped_json(const Model& model);
+void tell_kv_clipped(const Model& model);
 
 // The file of --plan FILE; nullptr where it is empty. What it says beside other flags is checked with the model.
 Result<std::shared_ptr<const PlanFile>> open_plan(const std::string& path);

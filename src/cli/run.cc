@@ -80,6 +80,7 @@ class RunCommand final : public Command {
     fmt::print(stderr, "{} prompt tokens, {} generated ({}); TTFT {:.1f} ms, TPOT {:.2f} ms, {:.1f} tok/s\n",
                result.prompt_tokens, result.tokens.size(), result.finish_reason, result.first_token_seconds * 1e3,
                result.seconds_per_token * 1e3, result.seconds_per_token > 0 ? 1 / result.seconds_per_token : 0.0);
+    tell_kv_clipped(model);
     if (!raw_) messages_.push_back({{"role", "assistant"}, {"content", result.text}});
     return {};
   }
@@ -93,6 +94,7 @@ class RunCommand final : public Command {
                       {"load_seconds", model.load_seconds()},
                       {"ttft_seconds", result.first_token_seconds},
                       {"tpot_seconds", result.seconds_per_token},
+                      {"kv_clipped", kv_clipped_json(model)},
                       {"scheme", model.plan().scheme},
                       {"isa", isa_name(model.isa())}};
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));

@@ -172,6 +172,7 @@ EngineStats ServingEngine::stats() const {
   const std::lock_guard lock(state_->mutex);
   EngineStats stats = state_->stats;
   stats.waiting = std::max<int64_t>(0, state_->in_flight - stats.running);
+  stats.kv_clipped = state_->model.decoder().kv_clipped();
   return stats;
 }
 

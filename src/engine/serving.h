@@ -83,6 +83,7 @@ struct EngineStats {
   std::map<std::string, uint64_t> finished;  // by reason
   StepTotals prefill, decode;                // steps that read a prompt (and may decode beside it), and all others
   std::optional<Roofline> roofline;
+  Decoder::KvClipped kv_clipped;
 };
 
 class ServingEngine {

@@ -74,7 +74,7 @@ Result<double> window_nll(Model& model, Sequence& sequence, std::span<const Toke
 }  // namespace
 
 Result<PerplexityResult> perplexity(Model& model, std::string_view text, const PerplexityOptions& options,
-                                    const std::function<void(int64_t, int64_t, double)>& progress) {
+                                    const std::function<void(int64_t, int64_t, double)>& progress, SectionLog* log) {
   OCTAVO_ASSIGN(const TextWindows windows, cut_windows(model, text, options));
   PerplexityResult result{.tokens = static_cast<int64_t>(windows.tokens.size()), .windows = windows.count};
   result.tokens_scored = windows.count * (windows.context - 1);
@@ -85,8 +85,15 @@ Result<PerplexityResult> perplexity(Model& model, std::string_view text, const P
   std::vector<double> means;
   double total = 0;
   for (int64_t w = 0; w < windows.count; ++w) {
-    OCTAVO_ASSIGN(const double nll, window_nll(model, sequence, windows.window(w)));
-    means.push_back(nll / static_cast<double>(windows.context - 1));
+    const std::string name = fmt::format("window {}", w);
+    OCTAVO_ASSIGN(const Json measured, section(log, name, [&]() -> Result<Json> {
+                    OCTAVO_ASSIGN(const double nll, window_nll(model, sequence, windows.window(w)));
+                    ++result.windows_measured;
+                    return Json{{"nll", nll / static_cast<double>(windows.context - 1)}};
+                  }));
+    if (!measured.is_object() || !measured.contains("nll") || !measured["nll"].is_number())
+      return fail(log->refuse(name));
+    means.push_back(measured["nll"].get<double>());
     total += means.back();
     if (progress) progress(w + 1, windows.count, std::exp(total / static_cast<double>(w + 1)));
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/model.h"
+#include "evaluate/section_log.h"
 
 namespace octavo {
 
@@ -20,6 +21,7 @@ struct PerplexityResult {
   double nll_standard_error = 0;                       // over the windows' means
   int64_t tokens = 0, windows = 0, tokens_scored = 0;  // of the text; used; scored
   double seconds = 0;
+  int64_t windows_measured = 0;  // in these seconds; the others are a log's
 };
 
 // A text's tokens (no special tokens added) cut into windows of `context` tokens, the last short one dropped.
@@ -37,10 +39,10 @@ Result<TextWindows> cut_windows(const Tokenizer& tokenizer, const ModelConfig& c
 Result<TextWindows> cut_windows(const Model& model, std::string_view text, const PerplexityOptions& options);
 
 // Each window starts from an empty cache; every token but a window's first is scored; exp of the mean negative
-// log-likelihood over all.
+// log-likelihood over all. `log`: of the windows, gone on with.
 Result<PerplexityResult> perplexity(
     Model& model, std::string_view text, const PerplexityOptions& options,
-    const std::function<void(int64_t done, int64_t total, double running)>& progress = {});
+    const std::function<void(int64_t done, int64_t total, double running)>& progress = {}, SectionLog* log = nullptr);
 
 // -log softmax(logits)[target]
 double negative_log_likelihood(std::span<const float> logits, TokenId target);

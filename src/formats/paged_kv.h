@@ -9,6 +9,7 @@
 // Where an element sits in a line: panel_offset().
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -60,6 +61,12 @@ struct KvPageLayout {
   size_t page_bytes() const { return k_magnitudes_offset() + (magnitudes ? 2 * kPageTokens * sizeof(float) : 0); }
 };
 
+// Keys and values (of a token and head each) that a stored scale was too small for, so that some of their numbers were
+// clipped.
+struct KvClipping {
+  std::atomic<uint64_t> k{0}, v{0};
+};
+
 // The pages of one layer. Pages are numbered through the whole cache; consecutive pages of one head inside an extent
 // are adjacent in memory (single scattered pages fall to a third of the read bandwidth).
 struct PagedKvLayer {
@@ -73,6 +80,7 @@ struct PagedKvLayer {
   // Stored scales of the checkpoint, [num_kv_heads] each, or null: computed when a token is written.
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
+  KvClipping* clipping = nullptr;  // counted where it is set
   // Rescaling (0: none): tokens [r b, r (b + 1)) of a text share a scale per head. The first one is the stored one, the
   // next ones come from the largest magnitude of the r tokens before (kernels/kv_write.h).
   int k_rescale = 0, v_rescale = 0;

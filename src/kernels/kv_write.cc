@@ -21,12 +21,9 @@ float read_float(const std::byte* at) {
 }
 
 float largest_magnitude(const float* x, int n) {
-  float most = 0;
-  for (int i = 0; i < n; ++i) {
-    if (!is_finite(x[i])) return INFINITY;
-    most = std::max(most, std::fabs(x[i]));
-  }
-  return most;
+  uint32_t most = 0;  // of the bits without sign: those of infinity and NaN are the largest
+  for (int i = 0; i < n; ++i) most = std::max(most, float_bits(x[i]) & 0x7FFFFFFFu);
+  return bits_float(std::min(most, 0x7F800000u));
 }
 
 // One side of a token: where its page keeps what.
@@ -108,6 +105,22 @@ BlockScales::Side BlockScales::side(const PagedKvLayer& kv, const KvSequence& se
       side.scales.push_back(block == 0 || most == 0 ? stored[head] : scale_from_amax(most / kRescaleMargin, format));
     }
   return side;
+}
+
+void count_clipped(const PagedKvLayer& kv, int64_t position, int head, const float* k, const float* v,
+                   const BlockScales* scales) {
+  if (kv.clipping == nullptr) return;
+  const auto side = [&](const TensorFormat& format, const float* stored, const float* rescaled, int wide,
+                        const float* values, std::atomic<uint64_t>& count) {
+    if (stored == nullptr || !format.scaled() || position < wide) return;
+    constexpr float kRounding = 1 + 1e-6f;  // of a scale that is the largest magnitude over the largest code
+    const float scale = rescaled != nullptr ? *rescaled : stored[head];
+    const float limit = scale * element_info(format.element).max * kRounding,
+                most = largest_magnitude(values, kv.layout.head_dim);
+    if (most > limit && is_finite(most)) count.fetch_add(1, std::memory_order_relaxed);
+  };
+  side(kv.k_format, kv.k_scales, scales == nullptr ? nullptr : scales->k(position, head), kv.k_wide, k, kv.clipping->k);
+  side(kv.v_format, kv.v_scales, scales == nullptr ? nullptr : scales->v(position, head), kv.v_wide, v, kv.clipping->v);
 }
 
 BlockScales::BlockScales(const PagedKvLayer& kv, const KvSequence& sequence)

@@ -46,4 +46,8 @@ class BlockScales {
   Side k_, v_;
 };
 
+// Counts a token's k and v of one head [head_dim] that their given scales clip. `scales`: of a rescaled cache, or null.
+void count_clipped(const PagedKvLayer& kv, int64_t position, int head, const float* k, const float* v,
+                   const BlockScales* scales);
+
 }  // namespace octavo

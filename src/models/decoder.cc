@@ -22,10 +22,20 @@ void Decoder::attach_kv_scales(std::span<PagedKvLayer> layers) const {
     const auto data = [](const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); };
     layers[i].k_scales = data(layers_[i].k_scales);
     layers[i].v_scales = data(layers_[i].v_scales);
+    layers[i].clipping = &kv_clipping_[i];
     layers[i].q_factors = data(layers_[i].q_factors);
     layers[i].k_zeros = data(layers_[i].k_zeros);
     layers[i].k_inverses = data(layers_[i].k_inverses);
   }
+}
+
+Decoder::KvClipped Decoder::kv_clipped() const {
+  KvClipped total;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    total.k += kv_clipping_[i].k.load(std::memory_order_relaxed);
+    total.v += kv_clipping_[i].v.load(std::memory_order_relaxed);
+  }
+  return total;
 }
 
 std::vector<std::span<const std::byte>> Decoder::weight_blocks() const {

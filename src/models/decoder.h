@@ -37,6 +37,11 @@ class Decoder {
   const LoadReport& report() const { return report_; }
   // The checkpoint's stored scales and calibrated factors; `layers` come from a PagePool of this geometry.
   void attach_kv_scales(std::span<PagedKvLayer> layers) const;
+  // Of all layers, since it was loaded, in every cache that was attached.
+  struct KvClipped {
+    uint64_t k = 0, v = 0;
+  };
+  KvClipped kv_clipped() const;
 
   // logits: [logit_rows, logits_stride >= vocab_size]. `hidden`, if set, sees the input of every layer (i = 0 ..
   // num_layers - 1) and the output of the final norm (i = num_layers), all rows [rows, hidden_size].
@@ -74,6 +79,7 @@ class Decoder {
   LinearGroup head_;
   std::optional<GreedyHead> greedy_head_;
   LoadReport report_;
+  std::unique_ptr<KvClipping[]> kv_clipping_;  // by layer
 
   // Step memory, reused.
   AlignedArray<float> x_, picked_;

@@ -18,6 +18,7 @@ Result<Decoder> Decoder::load(const Checkpoint& checkpoint, const PrecisionPlan&
     OCTAVO_ASSIGN(Layer layer, loader.load(i));
     decoder.layers_.push_back(std::move(layer));
   }
+  decoder.kv_clipping_ = std::make_unique<KvClipping[]>(decoder.layers_.size());
   OCTAVO_ASSIGN(decoder.final_norm_, loader.final_norm());
   OCTAVO_ASSIGN(decoder.head_, loader.group(-1, LinearInput::kHead));
   OCTAVO_ASSIGN(decoder.report_.unused, checkpoint.unused());

@@ -153,6 +153,9 @@ std::string Metrics::text(const std::string& model, const EngineStats& stats) co
     out += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason, count);
   counter("octavo:requests_rejected_total", "Requests refused with a 4xx or 503 status before generation.",
           number(rejected_));
+  head(out, "octavo:kv_clipped_total", "Keys and values (of a token and head) that a stored scale clipped.", "counter");
+  for (const auto& [side, count] : {std::pair{"k", stats.kv_clipped.k}, {"v", stats.kv_clipped.v}})
+    out += fmt::format("octavo:kv_clipped_total{{{},side=\"{}\"}} {}\n", labels, side, count);
   first_token_.print(out, "vllm:time_to_first_token_seconds", "From arrival to the first token.", labels);
   inter_token_.print(out, "vllm:inter_token_latency_seconds", "Between two tokens of a sequence.", labels);
   per_token_.print(out, "vllm:request_time_per_output_token_seconds",

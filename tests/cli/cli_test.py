@@ -520,7 +520,7 @@ class Evaluate(Case):
     def test_flags_of_another_mode_are_refused_by_name(self):
         task = ["--task", "arc_easy", "--data", self.data]
         text = ["--text", self.text, "--context", "64"]
-        for flags, named in ((["--resume", "f"], "--resume"), (["--limit", "3"], "--limit"), (["--data", self.data], "--data"),
+        for flags, named in ((["--shots", "2"], "--shots"), (["--limit", "3"], "--limit"), (["--data", self.data], "--data"),
                              (["--kv-dtypes", "int8"], "--kv-dtypes"), (["--items-out", "f"], "--items-out"),
                              (["--out", "f"], "--out"), (["--diff", "f"], "--diff"), (["--tries", "2"], "--tries"),
                              (["--windows", "-1"], "--windows")):
@@ -552,14 +552,15 @@ class Evaluate(Case):
 
     def test_every_mode_goes_on_where_it_was_killed(self):
         text = ["--text", self.text]
-        for name, flags in (("budget", [*text, "--context", "64", "--windows", "2", "--quantization", "bf16",
+        for name, flags in (("perplexity", [*text, "--context", "64", "--windows", "5"]),
+                            ("budget", [*text, "--context", "64", "--windows", "2", "--quantization", "bf16",
                                         "--against-quantization", "fp8", "--error-budget"]),
                             ("table", ["--kv-table", *text, "--contexts", "64,128", "--windows", "2"]),
                             ("needle", ["--needle", *text, "--lengths", "128,256", "--depths", "0,100", "--kv-dtypes",
                                         "bf16,int8"]),
                             ("answers", ["--boundary", "--max-tokens", "3"])):
             command = ["evaluate", self.model, *flags, "--json"]
-            without_seconds = lambda text: re.sub(r'"(base_|candidate_)?seconds": [^,\n}]*', "", text)
+            without_seconds = lambda text: re.sub(r'"((base_|candidate_)?seconds|tokens_per_second)": [^,\n}]*', "", text)
             whole = run(*command).stdout
             log = self.folder / f"{name}.jsonl"
             self.assertEqual(without_seconds(run(*command, "--resume", log).stdout), without_seconds(whole), name)
@@ -571,7 +572,7 @@ class Evaluate(Case):
                 self.assertEqual(without_seconds(resumed), without_seconds(whole), (name, cut))
                 self.assertEqual(len(log.read_bytes().splitlines()), len(lines), (name, cut))
             # What is there is not measured again: a mark comes back.
-            marked = re.sub(rb'("logprob":|"kl_max":|"largest":)[^,}]*', rb"\g<1>0.125", log.read_bytes())
+            marked = re.sub(rb'("nll":|"logprob":|"kl_max":|"largest":)[^,}]*', rb"\g<1>0.125", log.read_bytes())
             marked = marked.replace(b'"finish_reason":"length"', b'"finish_reason":"marked"')
             log.write_bytes(marked)
             self.assertRegex(run(*command, "--resume", log).stdout, r"0\.125|marked", name)

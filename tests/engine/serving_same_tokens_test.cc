@@ -2,11 +2,14 @@
 // generate(). Random schedules over real layers; the same under load with cancels.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <thread>
 
 #include "base/random.h"
 #include "engine/generate.h"
+#include "quantize/model_folder.h"
+#include "support/byte_tokenizer_json.h"
 #include "support/kv_calibration_file.h"
 #include "support/serving_client.h"
 #include "support/test_models.h"
@@ -275,6 +278,40 @@ TEST(ServingLoad, RandomRequestsAndCancelsAtASmallPool) {
 #else
   run_under_load(1000, 1);
 #endif
+}
+
+// A token whose embedding is zero gives rows of zeros everywhere: scales of 1, no NaN, and nothing for its neighbours.
+TEST(ZeroEmbedding, LeavesItsNeighboursAlone) {
+  const TestFolder folder;
+  constexpr TokenId kZero = 7;
+  std::string config(kOddModel);
+  config.replace(config.find("\"vocab_size\": 96"), 16, "\"vocab_size\": 320");
+  write_model(folder / "model", config, ElementType::kBf16,
+              [](const std::string& name, std::vector<float>& values, const Shape& shape) {
+                if (name != "model.embed_tokens.weight") return;
+                const auto cols = static_cast<size_t>(shape[1]);
+                std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(kZero * cols), cols, 0.0f);
+              });
+  std::ofstream(folder / "model/tokenizer.json") << byte_tokenizer_json({}, 320, {1, 2});
+  for (const char* scheme : {"fp8", "int8", "fp8-block", "mxfp8"}) {
+    const std::unique_ptr<Model> model = load_test_model(folder / "model", scheme);
+    GenerationRequest zeros, normal;
+    zeros.prompt = {kZero, kZero, kZero};
+    for (TokenId id = 20; id < 60; ++id) normal.prompt.push_back(id);
+    zeros.max_tokens = normal.max_tokens = 20;
+    zeros.ignore_eos = normal.ignore_eos = true;
+    zeros.num_logprobs = 3;
+    const std::vector<SoloAnswer> solo = solo_answers(*model, {zeros, normal});
+    ServingEngine engine(*model, {.kv_cache_tokens = 1024, .max_num_batched_tokens = 64});
+    ServingClient client(engine);
+    const RequestId first = client.start(zeros), second = client.start(normal);
+    const Collected of_zeros = client.wait(first);
+    ASSERT_FALSE(of_zeros.error.has_value()) << of_zeros.error->message();
+    expect_same(of_zeros, solo[0], scheme);
+    expect_same(client.wait(second), solo[1], scheme);
+    ASSERT_EQ(of_zeros.logprobs.size(), 20u);
+    for (const TokenLogprob& token : of_zeros.logprobs) EXPECT_TRUE(std::isfinite(token.logprob)) << scheme;
+  }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kBiasModel = R"({
   "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 320, "intermediate_size": 384,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 320, "head_dim": 64,
-  "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false,
+  "max_position_embeddings": 32768, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false,
   "torch_dtype": "bfloat16", "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2})";
 
 class KvCases : public testing::Test {
@@ -96,6 +96,34 @@ TEST_F(KvCases, TinyKeys) {
   EXPECT_GE(same_top("calibrated", "fp8_e4m3:block64"), 0.95);
 }
 
+// Scales that are too small clip: the count says so, and that it was none where they fit.
+TEST_F(KvCases, ClippedKeysAndValuesAreCounted) {
+  make(0, 1);
+  const auto fits = calibrated("fp8_e4m3:static");
+  KvCalibration calibration = *fits->checkpoint().kv_calibration();
+  for (KvCalibration::Layer& layer : calibration.layers) {
+    for (float& range : layer.k_range) range *= 2;
+    for (float& range : layer.v_range) range /= 16;
+  }
+  const auto clipped_by = [&](const std::string& kv) {
+    ModelOptions options;
+    options.plan.kv_cache_dtype = kv;
+    options.plan.kv_calibration = folder_ / "changed.json";
+    const auto model = Model::load(folder_ / "calibrated", options);
+    if (!model) throw std::runtime_error(model.error().message());
+    EXPECT_TRUE(perplexity(**model, text_, {.context = 128, .windows = 1}).has_value());
+    return (*model)->decoder().kv_clipped();
+  };
+  write_kv_calibration(folder_ / "changed.json", calibration, fits->config());
+  const auto heads = static_cast<uint64_t>(fits->config().num_layers * fits->config().num_kv_heads);
+  const Decoder::KvClipped stored = clipped_by("fp8_e4m3:static"), wide = clipped_by("fp8_e4m3:static:wide32");
+  EXPECT_EQ(stored.k, 0u);
+  EXPECT_EQ(stored.v, 128 * heads);
+  EXPECT_EQ(wide.v, 96 * heads);
+  EXPECT_EQ(clipped_by("fp8_e4m3:dynamic").v, 0u);
+  EXPECT_EQ(clipped_by("bf16").v, 0u);
+}
+
 // Queries so large that a broken calibration's channel scales take them past FP32: the other formats are still
 // measured.
 TEST_F(KvCases, ARowThatIsNotFiniteDoesNotEndTheTable) {
@@ -132,8 +160,8 @@ TEST_F(KvCases, RepeatedTokenHasTheSameLogitsAtEveryPosition) {
   for (const char* kv : {"bf16", "fp8_e4m3:dynamic", "int8:dynamic", "fp8_e4m3:static", "fp8_e4m3:channel"}) {
     const auto model = load("calibrated", kv, "float32");
     const bool also_long = std::string_view(kv) == "fp8_e4m3:dynamic";
-    for (const int64_t n : {64, 1024, 8192}) {
-      if (n == 8192 && !also_long) continue;
+    for (const int64_t n : {64, 1024, 8192, 32768}) {
+      if (n > 1024 && !also_long) continue;
       PagePool pool = model->make_kv_cache(n);
       Sequence sequence(*model, pool);
       double first = 0, last = 0;

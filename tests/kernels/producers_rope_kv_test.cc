@@ -27,6 +27,7 @@ struct Outcome {
   std::vector<float> qkv;
   std::vector<std::byte> pages;
   float poisoned_scale = 0;  // of the value that is not a number
+  uint64_t k_clipped = 0, v_clipped = 0;
 };
 
 // Writes all tokens of every sequence, `chunk` at a time, all sequences in one call.
@@ -52,6 +53,8 @@ Outcome write_all(const ProducerKernels& row, const Layout& s, int64_t chunk, in
   for (float& x : norm) x = random.uniform(0.5f, 2.0f);
   const std::vector<float> stored = {0.02f, 0.5f};
   if (s.stored) cache.layer().k_scales = cache.layer().v_scales = stored.data();
+  KvClipping clipping;
+  cache.layer().clipping = &clipping;
 
   for (int64_t begin = 0; begin < longest; begin += chunk) {
     std::vector<KvSequence> sequences;
@@ -71,6 +74,7 @@ Outcome write_all(const ProducerKernels& row, const Layout& s, int64_t chunk, in
     row.rope_kv(call, pool);
   }
   out.pages = cache.bytes();
+  out.k_clipped = clipping.k, out.v_clipped = clipping.v;
   const PagedKvLayer& kv = cache.layer();
   std::memcpy(&out.poisoned_scale,
               kv.page(cache.table(0)[0], s.num_kv_heads - 1) + kv.layout.v_scales_offset() + sizeof(float),
@@ -82,6 +86,8 @@ void expect_same(const Outcome& want, const Outcome& got, const std::string& wha
   for (size_t i = 0; i < want.qkv.size(); ++i)
     ASSERT_TRUE(float_bits(want.qkv[i]) == float_bits(got.qkv[i]) || (is_nan(want.qkv[i]) && is_nan(got.qkv[i])))
         << what << " value " << i << ": " << want.qkv[i] << " and " << got.qkv[i];
+  EXPECT_EQ(want.k_clipped, got.k_clipped) << what;
+  EXPECT_EQ(want.v_clipped, got.v_clipped) << what;
   ASSERT_EQ(want.pages.size(), got.pages.size());
   for (size_t i = 0; i < want.pages.size(); ++i) ASSERT_EQ(want.pages[i], got.pages[i]) << what << " page byte " << i;
 }
@@ -111,6 +117,8 @@ TEST(RopeKv, EveryHeadDimensionWithAndWithoutNormsAndStoredScales) {
         Layout layout{.v = ElementType::kInt8, .head_dim = head_dim, .norms = norms, .stored = stored};
         layout.lengths = {37, 3};
         const Outcome want = write_all(choose_producers(Isa::kReference), layout, 100, 1);
+        EXPECT_EQ(want.v_clipped > 0, stored) << head_dim;
+        EXPECT_TRUE(stored || want.k_clipped == 0) << head_dim;
         for (const ProducerKernels* row : rows_here())
           expect_same(want, write_all(*row, layout, 100, 1), fmt::format("{} head_dim {}", row->name, head_dim));
       }

@@ -142,6 +142,7 @@ TEST_F(Routes, MetricsAddUp) {
   EXPECT_EQ(text.find("vllm:time_per_output_token_seconds"), std::string::npos)
       << "this old name means the time between tokens";
   has("octavo:requests_rejected_total{model_name=\"m\"} 1");
+  has("octavo:kv_clipped_total{model_name=\"m\",side=\"k\"} 0");
   EXPECT_NE(text.find("le=\"0.0005\""), std::string::npos);
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf"), std::string::npos);

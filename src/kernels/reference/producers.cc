@@ -97,6 +97,7 @@ void rope_kv_sequence(const RopeKvCall& call, const KvSequence& sequence) {
     for (int h = 0; h < call.num_kv_heads; ++h) {
       store_kv(k + h * hd, v + h * hd, kv, h, kv.page(sequence.page_table[position / kPageTokens], h),
                static_cast<int>(position % kPageTokens), scales.k(position, h), scales.v(position, h));
+      count_clipped(kv, position, h, k + h * hd, v + h * hd, &scales);
       if (position < std::max(kv.k_wide, kv.v_wide))
         store_wide(kv, sequence.page_table[0], h, position, k + h * hd, v + h * hd);
     }

@@ -119,6 +119,7 @@ void store_row(const ProducerRows& rows, const RopeKvCall& call, const RopeRow& 
     to_v.given = given_scale(kv.layout.v, to_v.given, v, call.head_dim);
     rows.store_k(k, to_k);
     rows.store_v(v, to_v);
+    count_clipped(kv, row.position, h, k, v, scales);
     if (row.position < std::max(kv.k_wide, kv.v_wide)) store_wide(kv, row.page_table[0], h, row.position, k, v);
   }
 }
