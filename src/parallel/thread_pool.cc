@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "parallel/handout.h"
 
 namespace octavo {
 namespace {
@@ -100,11 +101,10 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
 
 void ThreadPool::parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body) {
   if (n <= 0) return;
-  const int64_t grains = (n + grain - 1) / grain;
-  if (grains == 1 || size_ == 1) return body(0, n, 0);
+  if (n <= grain || size_ == 1) return body(0, n, 0);
+  Handout handout(n, size_);
   run([&](int thread) {
-    const int64_t begin = grains * thread / size_ * grain, end = std::min(n, grains * (thread + 1) / size_ * grain);
-    if (begin < end) body(begin, end, thread);
+    for (Handout::Range r = handout.take(grain); !r.empty(); r = handout.take(grain)) body(r.begin, r.end, thread);
   });
 }
 

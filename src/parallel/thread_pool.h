@@ -22,8 +22,8 @@ class ThreadPool {
 
   // body(thread) on every thread, and returns when all have finished. Not reentrant.
   void run(FunctionRef<void(int thread)> body);
-  // body(begin, end, thread): [0, n) cut into one contiguous range per thread (multiples of `grain`, except at the
-  // end). Runs on the caller alone when there is at most one grain.
+  // body(begin, end, thread): [0, n) in pieces that begin at multiples of `grain` and shrink towards the end
+  // (parallel/handout.h); a thread may get several. Runs on the caller alone when there is at most one grain.
   void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
   // body(index, thread) for each index in [0, n), handed out one by one: for items of unequal cost. Their results must
   // not depend on which thread takes which.

@@ -135,7 +135,7 @@ void ValueStatistics::add_words(const std::byte* rows, int64_t num_rows, int64_t
   std::vector<std::unique_ptr<Partial<Word>>> partials(static_cast<size_t>(pool.size()));
   pool.parallel_for(num_rows, 64, [&](int64_t begin, int64_t end, int thread) {
     auto& partial = partials[static_cast<size_t>(thread)];
-    partial = std::make_unique<Partial<Word>>(channels());
+    if (!partial) partial = std::make_unique<Partial<Word>>(channels());
     for (int64_t r = begin; r < end; ++r) partial->add(rows + r * stride_bytes);
   });
   for (const auto& partial : partials) {

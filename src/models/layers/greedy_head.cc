@@ -156,8 +156,8 @@ void GreedyHead::choose_panels(const GreedySearch& search, ThreadPool& pool) {
     for (int64_t m = 0; m < rows; ++m) {
       const float* near = search.logits + m * search.stride;
       const float size = norms_[static_cast<size_t>(m)];
-      floors_[static_cast<size_t>(m) * threads + static_cast<size_t>(thread)] =
-          highest_floor(near, bounds_.data(), size, begin, end);
+      float& floor = floors_[static_cast<size_t>(m) * threads + static_cast<size_t>(thread)];
+      floor = std::max(floor, highest_floor(near, bounds_.data(), size, begin, end));
     }
   });
   std::fill(marked_.begin(), marked_.end(), uint8_t{0});

@@ -1,13 +1,13 @@
 #include "kernels/cpu/common/linear_driver.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "kernels/cpu/common/float_mode.h"
 #include "kernels/cpu/common/linear_groups_simd.h"
 #include "kernels/cpu/common/linear_outliers.h"
 #include "kernels/cpu/common/linear_panels.h"
 #include "kernels/cpu/common/linear_steps.h"
+#include "parallel/handout.h"
 
 namespace octavo {
 namespace {
@@ -57,33 +57,11 @@ const float* nibble_values(const TensorFormat& format) {
   return format.element == ElementType::kInt4 ? kInt4.values : kE2m1.values;
 }
 
-struct Range {
-  int64_t begin, end;
-};
+using Range = Handout::Range;
 // Part `index` of `parts` near-equal parts of [0, n).
 Range part(int64_t n, int64_t index, int64_t parts) {
   return {n * index / parts, n * (index + 1) / parts};
 }
-
-// Items [0, n), taken by threads in pieces that shrink towards the end: a core that is slower for a while, because
-// others use it, gets fewer of them instead of being waited for.
-class Handout {
- public:
-  Handout(int64_t n, int threads) : n_(n), threads_(threads) {}
-
-  // The next piece, `least` items or more (the last one less); empty at the end.
-  Range take(int64_t least) {
-    int64_t begin = next_.load(std::memory_order_relaxed), size = 0;
-    do {
-      size = std::max(least, (n_ - begin) / (2 * threads_) / least * least);
-    } while (begin < n_ && !next_.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed));
-    return {std::min(begin, n_), std::min(begin + size, n_)};
-  }
-
- private:
-  const int64_t n_, threads_;
-  std::atomic<int64_t> next_{0};
-};
 
 class Run {
  public:
@@ -251,7 +229,7 @@ void Run::direct() {
     for (int64_t row = rows.begin; row < rows.end; ++row)
       widen_steps(ops_.step, call_.input, row, 0, cols_, x + row * stride);
     if (!by_everyone) pool_.barrier();
-    for (Range panels = handout.take(least); panels.begin < panels.end; panels = handout.take(least))
+    for (Range panels = handout.take(least); !panels.empty(); panels = handout.take(least))
       direct_part(x, stride, panels);
   });
 }
@@ -360,7 +338,7 @@ void Run::blocks() {
   pool_.run([&](int thread) {
     const DefaultFloatMode mode;
     std::byte* mine = memory + stride * static_cast<size_t>(thread);
-    for (Range piece = chunks.take(1); piece.begin < piece.end; piece = chunks.take(1))
+    for (Range piece = chunks.take(1); !piece.empty(); piece = chunks.take(1))
       for (int64_t chunk = piece.begin; chunk < piece.end; ++chunk) {
         const Range rows = rows_of_chunk(chunk);
         interleave_steps(ops_.step, call_.input, rows.begin, static_cast<int>(rows.end - rows.begin), mine,
@@ -368,7 +346,7 @@ void Run::blocks() {
       }
     pool_.barrier();
     const int64_t together = panels_together(block_rows);
-    for (Range piece = pairs.take(together); piece.begin < piece.end; piece = pairs.take(together))
+    for (Range piece = pairs.take(together); !piece.empty(); piece = pairs.take(together))
       for (int64_t item = piece.begin; item < piece.end;) {
         const int64_t block = item / panels_, end = std::min(piece.end, (block + 1) * panels_);
         block_part(part(chunks_, block, row_blocks), {item % panels_, end - block * panels_}, mine);
