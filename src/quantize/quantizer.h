@@ -120,6 +120,7 @@ class Quantizer {
   bool has_kv() const;
   Result<void> calibrate_kv(const KvCalibrator::Groups& groups);
   Result<KvCalibrator> kv_pass(const CalibrationSet& samples, const KvCalibrator::Groups& groups, PassOptions options);
+  int64_t trial_layers() const;
   Result<void> try_calibration(const CalibrationSet& few, const PassOptions& pass, TrialTimes& times);
   Result<void> try_kv(const CalibrationSet& few, const PassOptions& pass, const KvCalibrator::Groups& groups,
                       TrialTimes& times);

@@ -17,15 +17,21 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A pass that is timed from its first phase on: what comes before it (the embedding) is done once, not for each layer.
+// A pass whose last layer, or head, is timed. What comes before it is done once, not for each layer: the embedding,
+// and memory that is touched for the first time.
 class TimedPass {
  public:
-  TimedPass(const PassOptions& pass, int64_t layers, bool head) : options_(pass), phase_(pass.phase) {
+  // `begins` is called when the clock starts.
+  TimedPass(const PassOptions& pass, int64_t layers, bool head, std::function<void()> begins)
+      : options_(pass), phase_(pass.phase), begins_(std::move(begins)) {
     options_.layers = layers;
     options_.head = head;
     options_.phase = [this](int64_t held) {
-      if (!begun_) begun_ = Clock::now();
+      if (!begun_) begin();
       phase_(held);
+    };
+    options_.layer_done = [this, layers](int layer) {
+      if (layer == layers - 2) begin();
     };
   }
   TimedPass(const TimedPass&) = delete;
@@ -35,8 +41,14 @@ class TimedPass {
   double seconds() const { return begun_ ? seconds_since(*begun_) : 0; }
 
  private:
+  void begin() {
+    begun_ = Clock::now();
+    begins_();
+  }
+
   PassOptions options_;
   std::function<void(int64_t held)> phase_;
+  std::function<void()> begins_;
   std::optional<Clock::time_point> begun_;
 };
 
@@ -69,6 +81,11 @@ Result<TrialTimes> Quantizer::try_out(const std::filesystem::path& out, const Ca
   return times;
 }
 
+// The second layer is the one that is timed.
+int64_t Quantizer::trial_layers() const {
+  return std::min<int64_t>(2, checkpoint_.config().num_layers);
+}
+
 Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOptions& pass, TrialTimes& times) {
   times.tokens = few.tokens();
   times.fit_tokens = CalibrationPass::fit_tokens(few);
@@ -78,16 +95,17 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
         times);
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
-  const TimedPass first(pass, 1, false), head(pass, 0, true);
-  OCTAVO_TRY(calibrator.run(few, first.options()));
-  times.samples = first.seconds();
-  times.weights = calibrator.weight_seconds();
-  times.fit = calibrator.fit_seconds();
-  times.samples -= times.weights + times.fit;
+  double weights_before = 0;
+  const auto begins = [&] { weights_before = calibrator.weight_seconds(); };
+  const int64_t layers = trial_layers();
+  const TimedPass one(pass, layers, false, begins), head(pass, 0, true, begins);
+  OCTAVO_TRY(calibrator.run(few, one.options()));
+  times.weights = calibrator.weight_seconds() - weights_before;
+  times.fit = calibrator.fit_seconds() / static_cast<double>(layers);
+  times.samples = one.seconds() - times.weights - times.fit;
   OCTAVO_TRY(calibrator.run(few, head.options()));
-  times.head_samples = head.seconds();
-  times.head_weights = calibrator.weight_seconds() - times.weights;
-  times.head_samples -= times.head_weights;
+  times.head_weights = calibrator.weight_seconds() - weights_before;
+  times.head_samples = head.seconds() - times.head_weights;
   if (!options_.kv) return {};
   return try_kv(
       few, pass,
@@ -97,15 +115,15 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
 
 Result<void> Quantizer::try_kv(const CalibrationSet& few, const PassOptions& pass, const KvCalibrator::Groups& groups,
                                TrialTimes& times) {
-  const TimedPass first(pass, 1, false);
+  const TimedPass one(pass, trial_layers(), false, [&] { times.kv_weights = 0; });
   const auto timed = [&](int layer, LinearInput input, const LayerLoader& loader) {
     const auto start = Clock::now();
     Result<LinearGroup> group = groups(layer, input, loader);
     times.kv_weights += seconds_since(start);
     return group;
   };
-  OCTAVO_TRY(kv_pass(few, timed, first.options()));
-  times.kv_samples = first.seconds() - times.kv_weights;
+  OCTAVO_TRY(kv_pass(few, timed, one.options()));
+  times.kv_samples = one.seconds() - times.kv_weights;
   return {};
 }
 
