@@ -103,6 +103,7 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
   times.weights = calibrator.weight_seconds() - weights_before;
   times.fit = calibrator.fit_seconds() / static_cast<double>(layers);
   times.samples = one.seconds() - times.weights - times.fit;
+  begins();  // a head that stays wide is not run at all
   OCTAVO_TRY(calibrator.run(few, head.options()));
   times.head_weights = calibrator.weight_seconds() - weights_before;
   times.head_samples = head.seconds() - times.head_weights;

@@ -140,9 +140,10 @@ Result<WorkFolder> WorkFolder::open_empty(const fs::path& out) {
   return folder;
 }
 
-// All but the lock.
+// All but the lock. The run's name goes first: without it, what a kill leaves here is no run to go on with.
 void WorkFolder::clear() const {
   std::error_code error, ignored;
+  fs::remove(path_ / kRun, ignored);
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error))
     if (it->path().filename() != kLock) fs::remove_all(it->path(), ignored);
 }

@@ -57,6 +57,17 @@ TEST_F(Calibrate, TheSameBytesForAnyThreadsSpilledOrInterrupted) {
   EXPECT_FALSE(fs::exists(WorkFolder::path_for(folder_ / "resumed")));
 }
 
+// A kill while a finished run removes its work leaves files of no run.
+TEST_F(Calibrate, WorkWithoutItsRunsNameIsNotGoneOnWith) {
+  const fs::path work = WorkFolder::path_for(folder_ / "killed");
+  fs::create_directories(work);
+  ASSERT_TRUE(write_text_file(work / "layer-00000.safetensors", "its statistics are gone already").has_value());
+  const auto next = WorkFolder::open(folder_ / "killed", "run");
+  ASSERT_TRUE(next.has_value()) << next.error().message();
+  EXPECT_FALSE(next->has(0));
+  EXPECT_EQ(next->finished(), 0);
+}
+
 TEST_F(Calibrate, TheWorkOfAnotherRunIsNotTaken) {
   make();
   stop_at(40, "out", options());
