@@ -217,7 +217,7 @@ void Run::direct() {
   const auto bytes = static_cast<size_t>(rows_ * stride);
   auto* memory =
       static_cast<std::byte*>(scratch_.get(kSteps, bytes * static_cast<size_t>(by_everyone ? pool_.size() : 1)));
-  // Pieces are long enough for what is fetched ahead; few panels are halved once.
+  // Pieces are long enough for what is fetched ahead; few panels are shared out once.
   constexpr int64_t kPiecePanels = 8;
   const int64_t least =
       panels_ < 4 * kPiecePanels * pool_.size() ? std::max<int64_t>(1, ceil_div(panels_, pool_.size())) : kPiecePanels;
