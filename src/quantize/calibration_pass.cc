@@ -340,7 +340,7 @@ Result<void> CalibrationPass::run(PassVisitor& visitor) {
   for (int i = 0; i < layers; ++i) {
     report_.linears.clear();
     OCTAVO_TRY(visitor.watches(i) ? run_layer(i, visitor) : run_through(i, visitor));
-    if (options_.layer_done) options_.layer_done(i);
+    if (options_.layer_done) options_.layer_done(i, fit_seconds_);
   }
   return head ? see_head(visitor) : Result<void>();
 }

@@ -48,7 +48,7 @@ struct PassOptions {
   std::function<void(double done, double total, std::string_view detail)> progress;
   // Called where the set of buffers changes, with the bytes of activations held in memory until then (of all samples).
   std::function<void(int64_t held)> phase;
-  std::function<void(int layer)> layer_done;
+  std::function<void(int layer, double fit_seconds)> layer_done;  // fit_seconds() until then
 };
 
 class CalibrationPass {

@@ -21,17 +21,17 @@ double seconds_since(Clock::time_point start) {
 // and memory that is touched for the first time.
 class TimedPass {
  public:
-  // `begins` is called when the clock starts.
-  TimedPass(const PassOptions& pass, int64_t layers, bool head, std::function<void()> begins)
+  // `begins` is called when the clock starts, with the seconds of fitting that were before.
+  TimedPass(const PassOptions& pass, int64_t layers, bool head, std::function<void(double fit)> begins)
       : options_(pass), phase_(pass.phase), begins_(std::move(begins)) {
     options_.layers = layers;
     options_.head = head;
     options_.phase = [this](int64_t held) {
-      if (!begun_) begin();
+      if (!begun_) begin(0);
       phase_(held);
     };
-    options_.layer_done = [this, layers](int layer) {
-      if (layer == layers - 2) begin();
+    options_.layer_done = [this, layers](int layer, double fit) {
+      if (layer == layers - 2) begin(fit);
     };
   }
   TimedPass(const TimedPass&) = delete;
@@ -41,14 +41,14 @@ class TimedPass {
   double seconds() const { return begun_ ? seconds_since(*begun_) : 0; }
 
  private:
-  void begin() {
+  void begin(double fit) {
     begun_ = Clock::now();
-    begins_();
+    begins_(fit);
   }
 
   PassOptions options_;
   std::function<void(int64_t held)> phase_;
-  std::function<void()> begins_;
+  std::function<void(double fit)> begins_;
   std::optional<Clock::time_point> begun_;
 };
 
@@ -95,15 +95,17 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
         times);
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
-  double weights_before = 0;
-  const auto begins = [&] { weights_before = calibrator.weight_seconds(); };
-  const int64_t layers = trial_layers();
-  const TimedPass one(pass, layers, false, begins), head(pass, 0, true, begins);
+  double weights_before = 0, fit_before = 0;
+  const auto begins = [&](double fit) {
+    weights_before = calibrator.weight_seconds();
+    fit_before = fit;
+  };
+  const TimedPass one(pass, trial_layers(), false, begins), head(pass, 0, true, begins);
   OCTAVO_TRY(calibrator.run(few, one.options()));
   times.weights = calibrator.weight_seconds() - weights_before;
-  times.fit = calibrator.fit_seconds() / static_cast<double>(layers);
+  times.fit = calibrator.fit_seconds() - fit_before;
   times.samples = one.seconds() - times.weights - times.fit;
-  begins();  // a head that stays wide is not run at all
+  begins(0);  // a head that stays wide is not run at all
   OCTAVO_TRY(calibrator.run(few, head.options()));
   times.head_weights = calibrator.weight_seconds() - weights_before;
   times.head_samples = head.seconds() - times.head_weights;
@@ -116,7 +118,7 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
 
 Result<void> Quantizer::try_kv(const CalibrationSet& few, const PassOptions& pass, const KvCalibrator::Groups& groups,
                                TrialTimes& times) {
-  const TimedPass one(pass, trial_layers(), false, [&] { times.kv_weights = 0; });
+  const TimedPass one(pass, trial_layers(), false, [&](double) { times.kv_weights = 0; });
   const auto timed = [&](int layer, LinearInput input, const LayerLoader& loader) {
     const auto start = Clock::now();
     Result<LinearGroup> group = groups(layer, input, loader);
