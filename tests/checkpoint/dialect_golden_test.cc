@@ -143,21 +143,11 @@ TEST_P(DialectGolden, StaticScalesAreRead) {
   }
 }
 
-// Every quantized matrix of architectures that cannot run yet, gpt-oss's experts ([experts, in, out] there) among them.
+// Every quantized matrix, of architectures that cannot run yet too: the tests' own data, or a larger folder of such
+// checkpoints, given by OCTAVO_GOLDENS.
 TEST(DialectMatrices, OfAnyArchitectureDequantizeExactly) {
-  for (const char* name : {"ct_nvfp4_moe", "mxfp4_gpt_oss", "gptq_w4_g32_asym", "awq_w4_g32", "modelopt_w4a16_awq"}) {
-    const auto folder = std::filesystem::path(OCTAVO_TEST_DATA) / "quantized" / name;
-    const Json json = parse_json(read_text_file(folder / "config.json").value(), "config.json").value();
-    const auto tensors = open_safetensors(folder / "model.safetensors").value();
-    const auto golden = open_safetensors(folder / "golden.safetensors").value();
-    EXPECT_GE(expect_exact_matrices(json, *tensors, *golden), 1) << name;
-  }
-}
-
-// All of a folder of such checkpoints, given by OCTAVO_GOLDENS: the tests' own data is a part of them.
-TEST(DialectMatrices, OfTheWholeCollectionDequantizeExactly) {
-  const char* collection = std::getenv("OCTAVO_GOLDENS");
-  if (collection == nullptr) GTEST_SKIP() << "set OCTAVO_GOLDENS to a folder of such checkpoints to read them all";
+  const char* given = std::getenv("OCTAVO_GOLDENS");
+  const auto collection = std::filesystem::path(given != nullptr ? given : OCTAVO_TEST_DATA "/quantized");
   int folders = 0;
   for (const auto& folder : std::filesystem::directory_iterator(collection)) {
     if (!std::filesystem::exists(folder.path() / "model.safetensors")) continue;
@@ -165,10 +155,10 @@ TEST(DialectMatrices, OfTheWholeCollectionDequantizeExactly) {
     const Json json = parse_json(read_text_file(folder.path() / "config.json").value(), "config.json").value();
     const auto tensors = open_safetensors(folder.path() / "model.safetensors").value();
     const auto golden = open_safetensors(folder.path() / "golden.safetensors").value();
-    EXPECT_GE(expect_exact_matrices(json, *tensors, *golden), 2);
+    EXPECT_GE(expect_exact_matrices(json, *tensors, *golden), given != nullptr ? 2 : 1);  // ours are cut short
     ++folders;
   }
-  EXPECT_GT(folders, 0);
+  EXPECT_GT(folders, 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(

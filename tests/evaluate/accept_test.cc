@@ -298,9 +298,8 @@ TEST(Accept, WithoutATextOnlyMemoryAndSpeedAreMeasured) {
   EXPECT_TRUE((*report)["measured"]["kl_mean"].contains("why_not"));
 }
 
-TEST(Accept, ACandidateWithoutFastKernelsIsNotMeasured) {
-  const TinyModelFolder folder("llama_untied_hd64");
-  const TestFolder out;
+// The model against itself on a short text, without speed.
+AcceptOptions on_text(const TinyModelFolder& folder, const TestFolder& out) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 26);
   out.write("text.txt", text);
@@ -310,6 +309,13 @@ TEST(Accept, ACandidateWithoutFastKernelsIsNotMeasured) {
                         .unfinished = out / "unfinished",
                         .version = "test"};
   options.base.path = options.candidate.path = folder.path();
+  return options;
+}
+
+TEST(Accept, ACandidateWithoutFastKernelsIsNotMeasured) {
+  const TinyModelFolder folder("llama_untied_hd64");
+  const TestFolder out;
+  AcceptOptions options = on_text(folder, out);
   options.base.options.isa = options.candidate.options.isa = Isa::kAvx2;
   options.base.options.plan.scheme = options.candidate.options.plan.scheme = "bf16";
   PrecisionPlan plan = open_planned(folder.path(), options.base.options)->plan;
@@ -337,15 +343,7 @@ TEST(Accept, AKvCalibrationGivenByFlagIsInThePlan) {
   calibration.kv_cache = "fp8_e4m3:static";
   for (KvCalibration::Layer& layer : calibration.layers) layer.k = layer.v = "fp8_e4m3:static";
   write_kv_calibration(out / "kv.json", calibration, config);
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 26);
-  out.write("text.txt", text);
-  AcceptOptions options{.text = out / "text.txt",
-                        .windows = {.context = 64, .windows = 2},
-                        .speed = {.repeat = 0},
-                        .unfinished = out / "unfinished",
-                        .version = "test"};
-  options.base.path = options.candidate.path = folder.path();
+  AcceptOptions options = on_text(folder, out);
   options.base.options.plan.scheme = "bf16";
   options.candidate.options.plan.kv_calibration = out / "kv.json";  // of a BF16 checkpoint: the cache alone
   const auto report = measure_acceptance(options);
