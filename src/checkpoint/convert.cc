@@ -101,10 +101,10 @@ std::vector<std::pair<std::string, Shape>> model_tensors(const ModelConfig& conf
   }
   for (const LinearModule& module : config.linear_modules()) {
     const bool qkv = module.role == Role::kQ || module.role == Role::kK || module.role == Role::kV;
-    const bool bias = module.role == Role::kHead ? false
-                      : qkv                      ? config.qkv_bias
-                      : module.role == Role::kO  ? config.o_bias
-                                                 : config.mlp_bias;
+    const bool bias = module.role == Role::kHead || module.role == Role::kRouter ? false
+                      : qkv                                                      ? config.qkv_bias
+                      : module.role == Role::kO                                  ? config.o_bias
+                                                                                 : config.mlp_bias;
     if (module.role == Role::kHead && config.tied_embeddings) continue;
     tensors.emplace_back(module.name + ".weight", Shape{module.rows, module.cols});
     if (bias) tensors.emplace_back(module.name + ".bias", Shape{module.rows});

@@ -79,7 +79,7 @@ void note_wide_types(const std::vector<LinearModule>& modules, const ModelConfig
                      std::vector<std::string>& notes) {
   std::map<std::string, int> counts;
   for (const LinearModule& module : modules) {
-    const TensorEntry* entry = find_weight(module, config, tensors);
+    const TensorEntry* entry = module.role == Role::kRouter ? nullptr : find_weight(module, config, tensors);
     if (entry != nullptr && (entry->stored_type == "F32" || entry->stored_type == "F16")) ++counts[entry->stored_type];
   }
   for (const auto& [type, count] : counts)

@@ -54,6 +54,7 @@ bool has_bias(Role role, const ModelConfig& config) {
     case Role::kUp:
     case Role::kDown:
       return config.mlp_bias;
+    case Role::kRouter:
     case Role::kHead:
       return false;
   }

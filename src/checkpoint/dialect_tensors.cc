@@ -173,6 +173,7 @@ Result<LinearPlan> resolve_linear(const LinearModule& module, const ModuleRule& 
     return LinearPlan{*blocks, plain_format(ElementType::kBf16), tied ? "tied to the embedding" : rule.reason};
   if (is_wide(*weight)) {
     if (tied) return wide("tied to the embedding");
+    if (module.role == Role::kRouter) return router_plan(fmt::format("checkpoint: stored as {}", weight->stored_type));
     if (!rule.quantized) return wide(rule.reason);
     // Engines never take the head for a "Linear"; any other module kept wide without a word is worth one.
     if (module.role != Role::kHead)

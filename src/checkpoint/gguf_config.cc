@@ -110,9 +110,10 @@ Result<void> read_sizes(const Gguf& gguf, const Metadata& meta, ModelConfig& con
   config.vocab_size = embedding->shape[0];
   OCTAVO_ASSIGN(const int64_t experts, meta.integer("expert_count", 0, 0, kMaxSize));
   if (experts > 0)
-    return fail({.what = "mixture-of-experts models are not supported",
+    return fail({.what = "mixtures of experts are not read from GGUF files",
                  .where = meta.where("expert_count"),
-                 .found = fmt::format("{} experts", experts)});
+                 .found = fmt::format("{} experts", experts),
+                 .expected = "a dense model, or a folder with safetensors"});
   return {};
 }
 

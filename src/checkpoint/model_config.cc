@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
+#include "checkpoint/model_config_experts.h"
 #include "checkpoint/model_config_keys.h"
 #include "checkpoint/model_config_rope.h"
 
@@ -14,62 +16,105 @@ namespace {
 struct ModelClass {
   std::string_view type, architecture;
   int64_t vocab, hidden, intermediate, layers, heads;
-  int64_t kv_heads;  // 0: as many as heads
-  int64_t head_dim;  // 0: hidden / heads
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: hidden / heads
   int64_t max_position;
-  int64_t sliding_window;  // 0: none
-  bool window_switch;      // the window counts only with use_sliding_window, and from layer max_window_layers on
-  bool layer_types;        // honours layer_types
-  bool bias_keys;          // attention_bias counts
-  bool mlp_bias_key, qkv_bias, qk_norm;
-  std::optional<int64_t> bos, eos;
+  int64_t sliding_window = 0;  // 0: the key does not count; kNoWindow: none where it is absent
+  bool window_switch = false;  // the window counts only with use_sliding_window
+  bool window_layers = false;  // ... and from layer max_window_layers on
+  bool layer_types = false;    // honours layer_types
+  bool bias_keys = false;      // attention_bias counts
+  bool mlp_bias_key = false, qkv_bias = false, qk_norm = false;
+  std::optional<int64_t> bos = {}, eos = {};
+  double eps = 1e-6, theta = 10000.0;
 };
 
+constexpr int64_t kNoWindow = -1;
 constexpr int64_t kMaxWindowLayers = 28;
 
 const ModelClass kClasses[] = {
-    {"llama", "LlamaForCausalLM", 32000, 4096, 11008, 32, 32, 0, 0, 2048, 0, false, false, true, true, false, false, 1,
-     2},
-    {"mistral", "MistralForCausalLM", 32000, 4096, 14336, 32, 32, 8, 0, 131072, 4096, false, true, true, false, false,
-     false, 1, 2},
-    {"qwen2",
-     "Qwen2ForCausalLM",
-     151936,
-     4096,
-     22016,
-     32,
-     32,
-     32,
-     0,
-     32768,
-     4096,
-     true,
-     true,
-     false,
-     false,
-     true,
-     false,
-     {},
-     {}},
-    {"qwen3",
-     "Qwen3ForCausalLM",
-     151936,
-     4096,
-     22016,
-     32,
-     32,
-     32,
-     128,
-     32768,
-     4096,
-     true,
-     true,
-     true,
-     false,
-     false,
-     true,
-     {},
-     {}},
+    {.type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .vocab = 32000,
+     .hidden = 4096,
+     .intermediate = 11008,
+     .layers = 32,
+     .heads = 32,
+     .max_position = 2048,
+     .bias_keys = true,
+     .mlp_bias_key = true,
+     .bos = 1,
+     .eos = 2},
+    {.type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .vocab = 32000,
+     .hidden = 4096,
+     .intermediate = 14336,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 8,
+     .max_position = 131072,
+     .sliding_window = 4096,
+     .layer_types = true,
+     .bos = 1,
+     .eos = 2},
+    {.type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .vocab = 32000,
+     .hidden = 4096,
+     .intermediate = 14336,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 8,
+     .max_position = 131072,
+     .sliding_window = kNoWindow,
+     .bos = 1,
+     .eos = 2,
+     .eps = 1e-5,
+     .theta = 1e6},
+    {.type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .vocab = 151936,
+     .hidden = 4096,
+     .intermediate = 22016,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .max_position = 32768,
+     .sliding_window = 4096,
+     .window_switch = true,
+     .window_layers = true,
+     .layer_types = true,
+     .qkv_bias = true},
+    {.type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .vocab = 151936,
+     .hidden = 4096,
+     .intermediate = 22016,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .max_position = 32768,
+     .sliding_window = 4096,
+     .window_switch = true,
+     .window_layers = true,
+     .layer_types = true,
+     .bias_keys = true,
+     .qk_norm = true},
+    {.type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .vocab = 151936,
+     .hidden = 2048,
+     .intermediate = 6144,
+     .layers = 24,
+     .heads = 32,
+     .kv_heads = 4,
+     .max_position = 32768,
+     .sliding_window = 4096,
+     .window_switch = true,
+     .bias_keys = true,
+     .qk_norm = true},
 };
 
 constexpr int64_t kMaxSize = INT32_MAX, kMaxLayers = 4096, kMaxHeads = 65536, kMaxHeadDim = 65536;
@@ -138,7 +183,7 @@ Result<void> read_sizes(const ConfigKeys& keys, const ModelClass& model, ModelCo
                  .found = fmt::format("{}", config.head_dim),
                  .expected = fmt::format("an even number up to {}", kMaxHeadDim)});
   OCTAVO_ASSIGN(const auto eps, keys.number("rms_norm_eps", 1e-30, 1.0));
-  config.rms_norm_eps = static_cast<float>(eps.value_or(1e-6));
+  config.rms_norm_eps = static_cast<float>(eps.value_or(model.eps));
   return {};
 }
 
@@ -162,9 +207,9 @@ Result<void> read_transforms(const ConfigKeys& keys, ModelConfig& config) {
   constexpr std::string_view kKey = "octavo_transforms";
   const Json* transforms = keys.find(kKey);
   if (transforms == nullptr) return {};
-  const Error bad = keys.bad(
-      kKey,
-      "{\"down_proj_input\": {\"type\": \"hadamard\", \"block\": a power of two that divides intermediate_size}}");
+  const Error bad = keys.bad(kKey,
+                             "{\"down_proj_input\": {\"type\": \"hadamard\", \"block\": a power of two that divides "
+                             "every intermediate size}}");
   if (!transforms->is_object() || transforms->size() != 1 || !transforms->contains("down_proj_input")) return fail(bad);
   const Json& down = (*transforms)["down_proj_input"];
   if (!down.is_object() || down.size() != 2 || !down.contains("block") || !down.contains("type") ||
@@ -172,7 +217,7 @@ Result<void> read_transforms(const ConfigKeys& keys, ModelConfig& config) {
     return fail(bad);
   OCTAVO_ASSIGN(const auto block,
                 ConfigKeys(down, fmt::format("{}, {}", keys.where(), kKey)).integer("block", 1, kMaxSize));
-  if (!block || (*block & (*block - 1)) != 0 || config.intermediate_size % *block != 0) return fail(bad);
+  if (!block || (*block & (*block - 1)) != 0 || config.shared_intermediate() % *block != 0) return fail(bad);
   config.down_hadamard = *block;
   return {};
 }
@@ -182,16 +227,17 @@ Result<void> read_windows(const ConfigKeys& keys, const ModelClass& model, Model
   const auto layers = static_cast<size_t>(config.num_layers);
   config.sliding_window.assign(layers, 0);
   int64_t window = 0;
-  if (model.sliding_window > 0) {
+  if (model.sliding_window != 0) {
     OCTAVO_ASSIGN(const auto given, keys.integer("sliding_window", 1, kMaxSize));
-    window = given.value_or(keys.present("sliding_window") ? 0 : model.sliding_window);
+    const bool none = keys.present("sliding_window") || model.sliding_window == kNoWindow;
+    window = given.value_or(none ? 0 : model.sliding_window);
     OCTAVO_ASSIGN(const auto use, keys.boolean("use_sliding_window"));
     if (model.window_switch && !use.value_or(false)) window = 0;
   }
   OCTAVO_ASSIGN(const auto max_window_layers, keys.integer("max_window_layers", 0, kMaxSize));
   const Json* types = keys.find("layer_types");
   if (types == nullptr) {
-    const int64_t first = model.window_switch ? max_window_layers.value_or(kMaxWindowLayers) : 0;
+    const int64_t first = model.window_layers ? max_window_layers.value_or(kMaxWindowLayers) : 0;
     for (size_t i = 0; i < layers; ++i)
       if (static_cast<int64_t>(i) >= first) config.sliding_window[i] = window;
     return {};
@@ -270,12 +316,13 @@ Result<ModelConfig> parse_model_config(std::string_view json, std::string_view w
   config.model_type = model->type;
   OCTAVO_ASSIGN(config.architecture, read_architecture(keys, *model));
   OCTAVO_TRY(read_sizes(keys, *model, config));
+  OCTAVO_ASSIGN(config.experts, read_experts(keys, config));
   OCTAVO_TRY(read_switches(keys, *model, config));
   OCTAVO_TRY(read_transforms(keys, config));
   OCTAVO_TRY(read_windows(keys, *model, config));
   OCTAVO_TRY(read_tokens(keys, *model, config));
   OCTAVO_ASSIGN(config.tied_embeddings, read_tied(root, keys));
-  OCTAVO_ASSIGN(config.rope, read_rope(keys, config.max_position));
+  OCTAVO_ASSIGN(config.rope, read_rope(keys, {config.max_position, model->theta}));
   return config;
 }
 
@@ -297,9 +344,16 @@ Result<PrecisionPlan> make_plan(const ModelConfig& config, const PlanRequest& re
   return plan;
 }
 
+int64_t ModelConfig::widest_intermediate() const {
+  return experts ? std::max(intermediate_size, experts->intermediate_size) : intermediate_size;
+}
+
+int64_t ModelConfig::shared_intermediate() const {
+  return experts ? std::gcd(intermediate_size, experts->intermediate_size) : intermediate_size;
+}
+
 std::vector<LinearModule> ModelConfig::linear_modules() const {
   std::vector<LinearModule> modules;
-  modules.reserve(static_cast<size_t>(num_layers) * 7 + 1);
   for (int layer = 0; layer < static_cast<int>(num_layers); ++layer) {
     const auto add = [&](std::string_view part, Role role, int64_t rows, int64_t cols) {
       modules.push_back({fmt::format("model.layers.{}.{}", layer, part), role, layer, rows, cols});
@@ -308,9 +362,23 @@ std::vector<LinearModule> ModelConfig::linear_modules() const {
     add("self_attn.k_proj", Role::kK, kv_size(), hidden_size);
     add("self_attn.v_proj", Role::kV, kv_size(), hidden_size);
     add("self_attn.o_proj", Role::kO, hidden_size, q_size());
-    add("mlp.gate_proj", Role::kGate, intermediate_size, hidden_size);
-    add("mlp.up_proj", Role::kUp, intermediate_size, hidden_size);
-    add("mlp.down_proj", Role::kDown, hidden_size, intermediate_size);
+    if (!has_experts(layer)) {
+      add("mlp.gate_proj", Role::kGate, intermediate_size, hidden_size);
+      add("mlp.up_proj", Role::kUp, intermediate_size, hidden_size);
+      add("mlp.down_proj", Role::kDown, hidden_size, intermediate_size);
+      continue;
+    }
+    const ExpertNames& names = expert_names(model_type);
+    add(names.router, Role::kRouter, experts->count, hidden_size);
+    for (int expert = 0; expert < static_cast<int>(experts->count); ++expert) {
+      const auto add_expert = [&](std::string_view part, Role role, int64_t rows, int64_t cols) {
+        add(fmt::format("{}.{}.{}", names.experts, expert, part), role, rows, cols);
+        modules.back().expert = expert;
+      };
+      add_expert(names.gate, Role::kGate, experts->intermediate_size, hidden_size);
+      add_expert(names.up, Role::kUp, experts->intermediate_size, hidden_size);
+      add_expert(names.down, Role::kDown, hidden_size, experts->intermediate_size);
+    }
   }
   modules.push_back({"lm_head", Role::kHead, -1, vocab_size, hidden_size});
   return modules;

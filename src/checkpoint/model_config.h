@@ -29,10 +29,20 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
+// How the layers of a mixture of experts are built. Formulas: docs/semantics.md.
+struct ExpertsConfig {
+  int64_t count = 0, per_token = 0;  // experts of a layer, and how many of them a token passes
+  int64_t intermediate_size = 0;     // of one expert
+  bool normalize = false;            // a token's weights are divided by their sum
+  std::vector<bool> layers;          // which layers have experts; the others are dense
+
+  bool operator==(const ExpertsConfig&) const = default;
+};
+
 struct ModelConfig {
-  std::string model_type;    // "llama", "mistral", "qwen2", "qwen3"
+  std::string model_type;    // "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"
   std::string architecture;  // "LlamaForCausalLM"
-  int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
+  int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;  // the last of dense layers
   int64_t num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t max_position = 0;
   float rms_norm_eps = 1e-6f;
@@ -41,6 +51,7 @@ struct ModelConfig {
   bool tied_embeddings = false;
   int64_t down_hadamard = 0;            // down's inputs pass a Hadamard transform in blocks of this many; 0: none
   std::vector<int64_t> sliding_window;  // per layer: number of keys a token sees, itself included; 0 = all
+  std::optional<ExpertsConfig> experts;
   RopeConfig rope;
   std::optional<int64_t> bos_token_id, pad_token_id;
   std::vector<int64_t> eos_token_ids;
@@ -51,6 +62,10 @@ struct ModelConfig {
   // its max_position is already the long one).
   int64_t context_length() const;
 
+  bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
+  // Of all layers' rows between up and down: the widest, and the largest size that divides each.
+  int64_t widest_intermediate() const;
+  int64_t shared_intermediate() const;
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   ModelShape shape() const;

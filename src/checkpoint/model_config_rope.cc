@@ -5,7 +5,7 @@
 namespace octavo {
 namespace {
 
-constexpr double kDefaultTheta = 10000.0, kMaxTheta = 1e18, kMaxFactor = 1e6;
+constexpr double kMaxTheta = 1e18, kMaxFactor = 1e6;
 
 struct TypeName {
   std::string_view name;
@@ -73,14 +73,14 @@ Result<void> read_llama3(const ConfigKeys& dict, RopeConfig& rope) {
 }
 
 // One dictionary (or the top level alone, where `dict` is it) -> RopeConfig.
-Result<RopeConfig> read_dict(const ConfigKeys& dict, const ConfigKeys& keys, int64_t max_position) {
+Result<RopeConfig> read_dict(const ConfigKeys& dict, const ConfigKeys& keys, const RopeDefaults& defaults) {
   RopeConfig rope;
   OCTAVO_TRY(read_partial(dict));
   OCTAVO_ASSIGN(auto theta, dict.number("rope_theta", 1.0 + 1e-6, kMaxTheta));
   if (!theta) {
     OCTAVO_ASSIGN(theta, keys.number("rope_theta", 1.0 + 1e-6, kMaxTheta));
   }
-  rope.theta = theta.value_or(kDefaultTheta);
+  rope.theta = theta.value_or(defaults.theta);
   OCTAVO_ASSIGN(rope.type, read_type(dict));
   if (rope.type == RopeType::kDefault) return rope;
   if (rope.type == RopeType::kLinear) {
@@ -91,10 +91,10 @@ Result<RopeConfig> read_dict(const ConfigKeys& dict, const ConfigKeys& keys, int
   if (!original) {
     OCTAVO_ASSIGN(original, keys.integer("original_max_position_embeddings", 1, INT32_MAX));
   }
-  rope.original_max_position = original.value_or(max_position);
+  rope.original_max_position = original.value_or(defaults.max_position);
   std::optional<double> ratio;
   if (original && rope.type == RopeType::kYarn)
-    ratio = static_cast<double>(max_position) / static_cast<double>(*original);
+    ratio = static_cast<double>(defaults.max_position) / static_cast<double>(*original);
   OCTAVO_ASSIGN(rope.factor, read_factor(dict, ratio));
   if (rope.type == RopeType::kYarn) OCTAVO_TRY(read_yarn(dict, rope));
   if (rope.type == RopeType::kLlama3) OCTAVO_TRY(read_llama3(dict, rope));
@@ -103,7 +103,7 @@ Result<RopeConfig> read_dict(const ConfigKeys& dict, const ConfigKeys& keys, int
 
 // rope_parameters may be one dictionary, or one per layer type; then they must agree.
 Result<RopeConfig> read_parameters(const Json& value, std::string_view key, const ConfigKeys& keys,
-                                   int64_t max_position) {
+                                   const RopeDefaults& defaults) {
   const std::string where = fmt::format("{}, {}", keys.where(), key);
   if (!value.is_object()) return fail(keys.bad(key, "an object"));
   std::optional<RopeConfig> nested;
@@ -113,24 +113,24 @@ Result<RopeConfig> read_parameters(const Json& value, std::string_view key, cons
     if (!at->is_object())
       return fail({.what = "bad RoPE parameters", .where = where, .expected = "an object per layer type"});
     const ConfigKeys dict(*at, fmt::format("{}, {}", where, layer_type));
-    OCTAVO_ASSIGN(const RopeConfig rope, read_dict(dict, keys, max_position));
+    OCTAVO_ASSIGN(const RopeConfig rope, read_dict(dict, keys, defaults));
     if (nested && !(*nested == rope))
       return fail({.what = "RoPE parameters that differ between layer types are not supported", .where = where});
     nested = rope;
   }
   if (nested) return *nested;
-  return read_dict(ConfigKeys(value, where), keys, max_position);
+  return read_dict(ConfigKeys(value, where), keys, defaults);
 }
 
 }  // namespace
 
-Result<RopeConfig> read_rope(const ConfigKeys& keys, int64_t max_position) {
+Result<RopeConfig> read_rope(const ConfigKeys& keys, const RopeDefaults& defaults) {
   OCTAVO_TRY(read_partial(keys));
   std::optional<RopeConfig> rope;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     const Json* value = keys.find(key);
     if (value == nullptr) continue;
-    OCTAVO_ASSIGN(const RopeConfig read, read_parameters(*value, key, keys, max_position));
+    OCTAVO_ASSIGN(const RopeConfig read, read_parameters(*value, key, keys, defaults));
     if (rope && !(*rope == read))
       return fail({.what = "rope_parameters and rope_scaling disagree", .where = keys.where()});
     rope = read;
@@ -138,7 +138,7 @@ Result<RopeConfig> read_rope(const ConfigKeys& keys, int64_t max_position) {
   if (rope) return *rope;
   RopeConfig plain;
   OCTAVO_ASSIGN(const auto theta, keys.number("rope_theta", 1.0 + 1e-6, kMaxTheta));
-  plain.theta = theta.value_or(kDefaultTheta);
+  plain.theta = theta.value_or(defaults.theta);
   return plain;
 }
 

@@ -6,7 +6,13 @@
 
 namespace octavo {
 
+// What holds where a key is absent.
+struct RopeDefaults {
+  int64_t max_position = 0;
+  double theta = 0;
+};
+
 // Scaling types that Octavo does not compute (longrope, ...) are an error that names the type and the known ones.
-Result<RopeConfig> read_rope(const ConfigKeys& keys, int64_t max_position);
+Result<RopeConfig> read_rope(const ConfigKeys& keys, const RopeDefaults& defaults);
 
 }  // namespace octavo

@@ -96,6 +96,9 @@ class InspectCommand final : public Command {
                checkpoint.path().string(), c.architecture, c.model_type, c.num_layers, c.hidden_size,
                c.intermediate_size, c.num_heads, c.head_dim, c.num_kv_heads, c.vocab_size,
                c.tied_embeddings ? ", tied head" : "");
+    if (c.experts)
+      fmt::print("  {} experts of {} in {} layers, {} for each token\n", c.experts->count, c.experts->intermediate_size,
+                 std::count(c.experts->layers.begin(), c.experts->layers.end(), true), c.experts->per_token);
     fmt::print("  context {}, RoPE {}{}{}{}\n", c.context_length(), rope_text(c.rope),
                c.qkv_bias ? ", q/k/v biases" : "", c.qk_norm ? ", QK norm" : "", sliding(c));
     fmt::print("  stored as {}\n\nPlan: {}\n", checkpoint.dialect() == "none" ? "unquantized" : checkpoint.dialect(),
@@ -217,6 +220,11 @@ class InspectCommand final : public Command {
                 {"tied_embeddings", c.tied_embeddings},
                 {"dialect", checkpoint.dialect()},
                 {"scheme", plan.scheme}};
+    if (c.experts)
+      out["experts"] = {{"count", c.experts->count},
+                        {"per_token", c.experts->per_token},
+                        {"intermediate_size", c.experts->intermediate_size},
+                        {"layers", std::count(c.experts->layers.begin(), c.experts->layers.end(), true)}};
     for (const PlanLine& l : plan_lines(c, plan))
       out["plan"].push_back({{"role", l.role},
                              {"modules", l.count},

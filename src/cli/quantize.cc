@@ -13,6 +13,7 @@
 #include "cli/terminal.h"
 #include "precision/kv_format.h"
 #include "quantize/dry_run.h"
+#include "quantize/expert_coverage.h"
 #include "quantize/quantize_checkpoint.h"
 
 namespace octavo {
@@ -315,6 +316,10 @@ class QuantizeCommand final : public Command {
       if (band.tokens > 0)
         positions += fmt::format("{}{} at {}", positions.empty() ? "" : ", ", band.tokens, band.describe());
     fmt::print("  tokens by position: {}\n", positions);
+    if (const ExpertCoverage experts = expert_coverage(s.expert_tokens); experts.experts > 0)
+      fmt::print("  tokens by expert: {} to {}, half of them {} or more; of {} experts {} saw none, {} fewer than {}\n",
+                 experts.least, experts.most, experts.median, experts.experts, experts.unreached, experts.few,
+                 kFewExpertTokens);
     double sum = 0, worst = 0;
     std::string_view worst_name;
     for (const QuantizeSummary::Tensor& t : s.quantized) {
@@ -357,7 +362,7 @@ class QuantizeCommand final : public Command {
                       {"worst_tensor", s.worst_tensor},
                       {"seconds", seconds},
                       {"notes", s.notes},
-                      {"calibration", {{"files", files}, {"coverage", coverage}}},
+                      {"calibration", {{"files", files}, {"coverage", coverage}, {"expert_tokens", s.expert_tokens}}},
                       {"kv", kv_json(s)},
                       {"tensors", tensors}};
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));

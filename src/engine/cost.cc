@@ -1,5 +1,8 @@
 #include "engine/cost.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace octavo {
 
 TokenCost token_cost(const Model& model) {
@@ -7,9 +10,17 @@ TokenCost token_cost(const Model& model) {
   const ModelConfig& c = model.config();
   TokenCost cost;
   cost.linear_bytes = static_cast<double>(decoder.report().linear_bytes + decoder.report().norm_bytes);
-  for (const Decoder::Layer& layer : decoder.layers())
-    for (const LinearGroup* group : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
-      cost.linear_flops += 2.0 * static_cast<double>(group->rows() * group->cols());
+  if (c.experts)
+    cost.share_of_experts = static_cast<double>(c.experts->per_token) / static_cast<double>(c.experts->count);
+  const auto flops = [](const LinearGroup& group) { return 2.0 * static_cast<double>(group.rows() * group.cols()); };
+  for (const Decoder::Layer& layer : decoder.layers()) {
+    for (const LinearGroup* group : layer.groups()) cost.linear_flops += flops(*group);
+    for (const DecoderLayer::Expert& expert : layer.experts) {
+      cost.expert_bytes += static_cast<double>(expert.gate_up.bytes() + expert.down.bytes());
+      cost.linear_flops -= (1 - cost.share_of_experts) * (flops(expert.gate_up) + flops(expert.down));
+    }
+  }
+  cost.linear_bytes -= cost.expert_bytes;
   cost.head_bytes = static_cast<double>(decoder.head().bytes());
   cost.head_flops = 2.0 * static_cast<double>(decoder.head().rows() * decoder.head().cols());
   cost.kv_bytes = model.kv_geometry().bytes_per_token();
@@ -17,8 +28,12 @@ TokenCost token_cost(const Model& model) {
   return cost;
 }
 
+double TokenCost::weight_bytes(double rows) const {
+  return linear_bytes + expert_bytes * (1 - std::pow(1 - share_of_experts, rows));
+}
+
 StepCost step_cost(const TokenCost& cost, const Step& step) {
-  StepCost out{.bytes = cost.linear_bytes - cost.head_bytes,
+  StepCost out{.bytes = cost.weight_bytes(static_cast<double>(step.num_rows)) - cost.head_bytes,
                .operations = static_cast<double>(step.num_rows) * cost.linear_flops +
                              static_cast<double>(step.num_logits) * cost.head_flops};
   for (const Share& share : step.shares) {
@@ -30,7 +45,9 @@ StepCost step_cost(const TokenCost& cost, const Step& step) {
 }
 
 double compute_peak(const Model& model, const Roofline& roofline, std::string& name) {
-  const LinearPlan& plan = model.plan().linear("model.layers.0.mlp.down_proj");
+  const std::vector<LinearModule> modules = model.config().linear_modules();
+  const auto down = std::find_if(modules.begin(), modules.end(), [](const auto& m) { return m.role == Role::kDown; });
+  const LinearPlan& plan = model.plan().linear(down->name);
   const bool int8 = plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8;
   if (int8 && roofline.int8_gops > 0) {  // not measured without AVX-512
     name = "INT8 dot peak";

@@ -11,12 +11,18 @@ namespace octavo {
 
 // What one token costs.
 struct TokenCost {
-  double linear_bytes = 0;  // packed weights, scales and head
-  double head_bytes = 0;    // of these
-  double kv_bytes = 0;      // of one token of context
-  double linear_flops = 0;  // without the head
+  double linear_bytes = 0;      // packed weights, scales and head, without experts
+  double head_bytes = 0;        // of these
+  double expert_bytes = 0;      // of all experts
+  double share_of_experts = 0;  // that a token passes
+  double kv_bytes = 0;          // of one token of context
+  double linear_flops = 0;      // without the head; of the experts those that a token passes
   double head_flops = 0;
   double attention_flops = 0;  // per token of context
+
+  // What a step of so many rows reads of the weights: of the experts as many as rows that choose them evenly and
+  // independently pass on average.
+  double weight_bytes(double rows) const;
 };
 TokenCost token_cost(const Model& model);
 

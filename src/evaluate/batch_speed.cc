@@ -112,7 +112,7 @@ Result<BatchSpeedResult> measure_batch_speed(Model& model, const BatchSpeedOptio
     both.push_back(total);
     if (!options.roofline) continue;
     std::string bound;
-    bytes.push_back((cost.linear_bytes + batch * context * cost.kv_bytes) * 1e-9 / roofline.read_gb_s);
+    bytes.push_back((cost.weight_bytes(batch) + batch * context * cost.kv_bytes) * 1e-9 / roofline.read_gb_s);
     compute.push_back(batch * (cost.linear_flops + cost.head_flops + cost.attention_flops * context) * 1e-9 /
                       compute_peak(model, roofline, bound));
   }

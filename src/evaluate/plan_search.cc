@@ -92,7 +92,8 @@ void PlanSearch::add_unit(const Sensitivity& s, int layer, const std::vector<con
   Unit unit{.layer = layer};
   unit.options.resize(1);
   for (const LinearModule* module : modules) {
-    unit.roles.emplace_back(role_name(module->role));
+    const std::string role(role_name(module->role));  // experts have it in common
+    if (std::find(unit.roles.begin(), unit.roles.end(), role) == unit.roles.end()) unit.roles.push_back(role);
     unit.weights += module->rows * module->cols;
   }
   for (const std::string& scheme : schemes_) {
@@ -155,7 +156,7 @@ Result<PlanSearch> PlanSearch::create(const Sensitivity& sensitivity, const Mode
                    .remedy = fmt::format("measure it: octavo sensitivity MODEL --scheme {}", scheme)});
   std::map<std::pair<int, int>, std::vector<const LinearModule*>> groups;  // layer, group
   for (const LinearModule& module : search.modules_) {
-    if (module.role == Role::kHead && !options.lower_head) continue;
+    if (module.role == Role::kRouter || (module.role == Role::kHead && !options.lower_head)) continue;
     const Role first = options.split_fused        ? module.role
                        : module.role <= Role::kV  ? Role::kQ
                        : module.role == Role::kUp ? Role::kGate
@@ -345,6 +346,7 @@ PlanFile PlanSearch::plan(const PlanPoint& point) const {
     std::string scheme = base_;
     // The head stays BF16 in a scheme's plan.
     if (module.role == Role::kHead) scheme = base_ == "float32" ? "float32" : "bf16";
+    if (module.role == Role::kRouter) scheme = "float32";
     for (size_t u = 0; u < units_.size(); ++u) {
       const Unit& unit = units_[u];
       if (unit.layer != module.layer || unit.weights == 0 || point.choice[u] == 0) continue;

@@ -50,8 +50,12 @@ Result<void> check_scheme(const Scheme& scheme, const PrecisionPlan& base, const
   if (scheme.activation.scaled() && scheme.activation.scale_time == ScaleTime::kStored)
     return refuse("the scheme needs calibrated activation scales", "take a scheme with dynamic ones, such as fp8");
   PrecisionPlan lowered = base;
-  for (auto& [name, linear] : lowered.linears) linear = {scheme.weight, scheme.activation, "", linear.outliers};
-  for (const LinearModule& module : config.linear_modules()) OCTAVO_TRY(check_weight_shape(module, scheme.weight));
+  for (const LinearModule& module : config.linear_modules()) {
+    if (module.role == Role::kRouter) continue;
+    LinearPlan& linear = lowered.linears.at(module.name);
+    linear = {scheme.weight, scheme.activation, "", linear.outliers};
+    OCTAVO_TRY(check_weight_shape(module, scheme.weight));
+  }
   if (const std::string slow = slow_formats(lowered, config.linear_modules(), isa); !slow.empty())
     return refuse(fmt::format("no fast kernel for {}", slow), "take another scheme, or another --isa");
   return {};
@@ -130,18 +134,30 @@ class Measurement {
     for (const LinearModule& module : config_.linear_modules()) {
       if (module.layer != layer) add_cache(layer);
       layer = module.layer;
+      if (module.role == Role::kRouter) continue;
       for (const std::string& name : options_.schemes) {
         const Scheme& scheme = **find_scheme(name);
         const LinearPlan& wide = base_.linear(module.name);
         if (scheme.weight == wide.weight && scheme.activation == wide.activation)
           continue;  // the head of a lowered base
-        Candidate& candidate = add(layer, std::string(role_name(module.role)), name);
-        candidate.role = module.role;
-        candidate.entry.bytes = stored_bytes(module, scheme.weight, wide.outliers);
-        candidate.entry.base_bytes = stored_bytes(module, wide.weight, wide.outliers);
+        Candidate& candidate = of_role(module, name);
+        candidate.entry.bytes += stored_bytes(module, scheme.weight, wide.outliers);
+        candidate.entry.base_bytes += stored_bytes(module, wide.weight, wide.outliers);
       }
     }
     return {};
+  }
+
+  // Experts are lowered together.
+  Candidate& of_role(const LinearModule& module, const std::string& scheme) {
+    if (module.expert > 0)
+      for (Candidate& known : candidates_)
+        if (known.entry.layer == module.layer && known.side == Side::kWeight && known.role == module.role &&
+            known.entry.scheme == scheme)
+          return known;
+    Candidate& candidate = add(module.layer, std::string(role_name(module.role)), scheme);
+    candidate.role = module.role;
+    return candidate;
   }
 
   void add_cache(int layer) {

@@ -32,10 +32,10 @@ class Swapped {
       std::swap(layer_.o, change_.frame.o);
       std::swap(layer_.gate_up, change_.frame.gate_up);
       std::swap(layer_.down, change_.frame.down);
-      return;
+      std::swap(layer_.router, change_.frame.router);
+      std::swap(layer_.experts, change_.frame.experts);
     }
-    LinearGroup* const groups[] = {&layer_.qkv, &layer_.o, &layer_.gate_up, &layer_.down};
-    std::swap(*groups[static_cast<size_t>(*change_.input)], change_.group);
+    for (auto& [place, group] : change_.groups) std::swap(layer_.group(place), group);
   }
   DecoderLayer& layer_;
   LayerChange& change_;
@@ -60,8 +60,10 @@ void SensitivityPass::worked(double units) const {
 }
 
 double SensitivityPass::cost(int layer) const {
+  const int64_t mlp =
+      config_.experts ? config_.experts->per_token * config_.experts->intermediate_size : config_.intermediate_size;
   const int64_t layer_size = 2 * config_.hidden_size * config_.q_size() + 2 * config_.hidden_size * config_.kv_size() +
-                             3 * config_.hidden_size * config_.intermediate_size;
+                             3 * config_.hidden_size * mlp;
   const double head = 1.5 * static_cast<double>(config_.hidden_size * config_.vocab_size) /
                       static_cast<double>(layer_size);  // with the comparison
   const auto layers = layer < 0 ? 0.0 : static_cast<double>(config_.num_layers - layer);
@@ -74,7 +76,7 @@ Result<void> SensitivityPass::prepare() {
     layers_.push_back(std::move(layer));
   }
   OCTAVO_ASSIGN(final_norm_, loader_.final_norm());
-  OCTAVO_ASSIGN(head_, loader_.group(-1, LinearInput::kHead));
+  OCTAVO_ASSIGN(head_, loader_.group({}));
   const int64_t slab = windows_.context * config_.hidden_size * static_cast<int64_t>(sizeof(float));
   for (SampleStore* store : {&entry_, &output_, &final_}) {
     OCTAVO_ASSIGN(*store,
@@ -133,8 +135,11 @@ Result<LayerChange> SensitivityPass::load(const PrecisionPlan& lowered, int laye
   const LayerLoader loader(checkpoint_, lowered, options_.isa, pool_, report_);
   LayerChange change;
   if (role) {
-    change.input = input_of(*role);
-    OCTAVO_ASSIGN(change.group, loader.group(layer, *change.input));
+    for (const LinearPlace& place : layer_places(config_, layer)) {
+      if (place.input != input_of(*role)) continue;
+      OCTAVO_ASSIGN(LinearGroup group, loader.group(place));
+      change.groups.emplace_back(place, std::move(group));
+    }
   } else {
     change.kv = lowered.kv[static_cast<size_t>(layer)];
     OCTAVO_ASSIGN(change.frame, loader.frame(layer));
@@ -260,8 +265,8 @@ Result<void> SensitivityPass::compare_window(int64_t window, std::span<LayerChan
     const int64_t rows = std::min(kHeadRows, windows_.context - begin), offset = begin * config_.hidden_size;
     const float* const base = logits(head_, final + offset, rows, base_logits_);
     for (LayerChange& change : changes) {
-      const bool head = change.input == LinearInput::kHead;
-      const float* const lowered = head ? logits(change.group, final + offset, rows, logits_)
+      const bool head = !change.groups.empty() && change.groups[0].first.input == LinearInput::kHead;
+      const float* const lowered = head ? logits(change.groups[0].second, final + offset, rows, logits_)
                                         : logits(head_, change.x.data() + offset, rows, logits_);
       pool_.parallel_items(rows, [&](int64_t i, int) {
         const auto at = static_cast<size_t>(begin + i);

@@ -20,9 +20,8 @@ namespace octavo {
 // One part of one layer in other formats, and what was measured of it.
 struct LayerChange {
   std::string name;  // for errors: "layer 3 q_proj int4"
-  // A linear layer: the group that it belongs to, with it lowered.
-  std::optional<LinearInput> input;
-  LinearGroup group;
+  // A role's linear layers: the groups that they belong to, with them lowered. One; of experts one each.
+  std::vector<std::pair<LinearPlace, LinearGroup>> groups;
   // Or a side of the cache: the layer's formats, and the layer for them but for its groups.
   std::optional<KvPlan> kv;
   DecoderLayer frame;
@@ -50,7 +49,7 @@ class SensitivityPass {
   Result<void> prepare();
   double base_perplexity() const { return base_perplexity_; }
 
-  // The change that makes `lowered` of the base's plan: the group of `role` in `layer`, or (no role) its KV formats.
+  // The change that makes `lowered` of the base's plan: the groups of `role` in `layer`, or (no role) its KV formats.
   Result<LayerChange> load(const PrecisionPlan& lowered, int layer, std::optional<Role> role) const;
   // Runs the layer that the pass stands before; measure() can then be asked for it, or the head after the last one.
   Result<void> run_base_layer();

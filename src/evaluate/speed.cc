@@ -115,17 +115,18 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
       OCTAVO_ASSIGN(greedy, decode(model, sequence, generated, before_decode, true));
     }
     if (repeat < 0) continue;
-    result.decode_bytes_weights = cost.linear_bytes;
+    result.decode_bytes_weights = cost.weight_bytes(1);
     result.decode_bytes_kv = cost.kv_bytes * context;
     samples.prefill_seconds.push_back(prefill_seconds);
     samples.decode_seconds.push_back(decoded.seconds);
     samples.prefill_share.push_back(prefill_flops / prefill_seconds * 1e-9 /
                                     compute_peak(model, roofline, result.prefill_bound));
-    samples.decode_share.push_back((cost.linear_bytes + cost.kv_bytes * context) / decoded.seconds * 1e-9 /
+    samples.decode_share.push_back((cost.weight_bytes(1) + cost.kv_bytes * context) / decoded.seconds * 1e-9 /
                                    roofline.read_gb_s);
     if (greedy.seconds > 0) {
       samples.greedy_seconds.push_back(greedy.seconds);
-      samples.greedy_bytes.push_back(cost.linear_bytes - cost.head_bytes + greedy.head_bytes + cost.kv_bytes * context);
+      samples.greedy_bytes.push_back(cost.weight_bytes(1) - cost.head_bytes + greedy.head_bytes +
+                                     cost.kv_bytes * context);
       samples.greedy_share.push_back(samples.greedy_bytes.back() / greedy.seconds * 1e-9 / roofline.read_gb_s);
     }
     samples.read.push_back(roofline.read_gb_s);
@@ -136,7 +137,7 @@ Result<SpeedResult> measure_speed(Model& model, const SpeedOptions& options,
   result.prefill = figure(samples.prefill_seconds, samples.prefill_share, prompt);
   result.decode = figure(samples.decode_seconds, samples.decode_share, 1);
   result.prefill.gflop_per_token = prefill_flops / prompt * 1e-9;
-  result.prefill.gb_per_token = cost.linear_bytes / prompt * 1e-9;
+  result.prefill.gb_per_token = cost.weight_bytes(prompt) / prompt * 1e-9;
   result.prefill.achieved_gflops = result.prefill.gflop_per_token * result.prefill.tokens_per_second;
   result.decode.gb_per_token = (result.decode_bytes_weights + result.decode_bytes_kv) * 1e-9;
   result.decode.gflop_per_token = (cost.linear_flops + cost.head_flops + cost.attention_flops * context) * 1e-9;

@@ -40,6 +40,15 @@ struct Activation {
   }
 };
 
+// Rows of plain FP32 without gaps between them.
+inline Activation float_rows(float* values, int64_t rows, int64_t cols) {
+  return {.format = plain_format(ElementType::kF32),
+          .rows = rows,
+          .cols = cols,
+          .codes = reinterpret_cast<std::byte*>(values),
+          .code_stride = cols * static_cast<int64_t>(sizeof(float))};
+}
+
 // Memory for activations, reused from step to step.
 class ActivationBuffer {
  public:

@@ -26,47 +26,81 @@ Operation linear_operation(const LinearModule& module, const LinearPlan& plan, I
   return operation;
 }
 
+// The operations of a role: one, or in a layer with experts one for each pair of formats that some of them have.
+std::vector<Operation> role_operations(const std::vector<LinearModule>& modules, const PrecisionPlan& plan, Role role,
+                                       Isa isa) {
+  std::vector<Operation> operations;
+  std::vector<int> counts;
+  bool experts = false;
+  for (const LinearModule& module : modules) {
+    if (module.role != role) continue;
+    experts = experts || module.expert >= 0;
+    Operation operation = linear_operation(module, plan.linear(module.name), isa);
+    const auto same = std::find_if(operations.begin(), operations.end(), [&](const Operation& other) {
+      return other.weight == operation.weight && other.input == operation.input;
+    });
+    if (same != operations.end()) {
+      ++counts[static_cast<size_t>(same - operations.begin())];
+      continue;
+    }
+    operations.push_back(std::move(operation));
+    counts.push_back(1);
+  }
+  for (size_t i = 0; experts && i < operations.size(); ++i)
+    operations[i].name += fmt::format(" of {} experts", counts[i]);
+  return operations;
+}
+
 }  // namespace
 
 std::vector<Operation> layer_dataflow(const ModelConfig& config, const PrecisionPlan& plan, int layer, Isa isa) {
   std::vector<LinearModule> modules;
-  for (const LinearModule& module : config.linear_modules())
-    if (module.layer == layer) modules.push_back(module);
+  for (LinearModule& module : config.linear_modules())
+    if (module.layer == layer) modules.push_back(std::move(module));
   const std::string producers(choose_producers(isa).name);
-  const auto linear = [&](Role role) {
-    const auto module = std::find_if(modules.begin(), modules.end(), [role](const auto& m) { return m.role == role; });
-    return linear_operation(*module, plan.linear(module->name), isa);
+  std::vector<Operation> operations;
+  const auto add = [&](Role role) {
+    for (Operation& operation : role_operations(modules, plan, role, isa)) operations.push_back(std::move(operation));
   };
-  const auto producer = [&](std::string name, std::string input, std::string output) {
-    return Operation{
-        .name = std::move(name), .input = std::move(input), .output = std::move(output), .kernel = producers};
+  const auto input_of_role = [&](Role role) { return role_operations(modules, plan, role, isa).front().input; };
+  const auto produce = [&](std::string name, std::string input, std::string output) {
+    operations.push_back(
+        {.name = std::move(name), .input = std::move(input), .output = std::move(output), .kernel = producers});
   };
   if (layer < 0) {
-    const Operation head = linear(Role::kHead);
-    return {producer("rms_norm", kResidual, head.input), head};
+    produce("rms_norm", kResidual, input_of_role(Role::kHead));
+    add(Role::kHead);
+    return operations;
   }
   const KvPlan& kv = plan.kv[static_cast<size_t>(layer)];
   const std::string cache = "K " + describe_kv(kv.k, kv.k_options) + ", V " + describe_kv(kv.v, kv.v_options);
-  const Operation q = linear(Role::kQ), o = linear(Role::kO), gate = linear(Role::kGate), down = linear(Role::kDown);
-  Operation attention{.name = "attention", .input = "q float32, " + cache, .output = o.input};
+  produce("rms_norm", kResidual, input_of_role(Role::kQ));
+  for (const Role role : {Role::kQ, Role::kK, Role::kV}) add(role);
+  produce(config.qk_norm ? "qk_norm + rope + KV write" : "rope + KV write", "float32", "q float32, " + cache);
+  Operation attention{.name = "attention", .input = "q float32, " + cache, .output = input_of_role(Role::kO)};
   attention.kernel = choose_attention({kv.k.element, kv.v.element, static_cast<int>(config.head_dim),
                                        static_cast<int>(config.num_heads / config.num_kv_heads)},
                                       isa, &attention.refused)
                          .name;
-  return {
-      producer("rms_norm", kResidual, q.input),
-      q,
-      linear(Role::kK),
-      linear(Role::kV),
-      producer(config.qk_norm ? "qk_norm + rope + KV write" : "rope + KV write", "float32", "q float32, " + cache),
-      attention,
-      o,
-      producer("rms_norm", kResidual, gate.input),
-      gate,
-      linear(Role::kUp),
-      producer(config.down_hadamard > 0 ? fmt::format("silu_gate, hadamard of {}", config.down_hadamard) : "silu_gate",
-               "float32", down.input),
-      down};
+  operations.push_back(std::move(attention));
+  add(Role::kO);
+  if (config.has_experts(layer)) {
+    produce("rms_norm", kResidual, input_of_role(Role::kRouter));
+    add(Role::kRouter);
+    operations.push_back(
+        {.name = fmt::format("softmax, {} of {} experts", config.experts->per_token, config.experts->count),
+         .input = "float32",
+         .output = "float32",
+         .kernel = "routing"});
+    produce("rows of an expert", "float32", input_of_role(Role::kGate));
+  } else {
+    produce("rms_norm", kResidual, input_of_role(Role::kGate));
+  }
+  for (const Role role : {Role::kGate, Role::kUp}) add(role);
+  produce(config.down_hadamard > 0 ? fmt::format("silu_gate, hadamard of {}", config.down_hadamard) : "silu_gate",
+          "float32", input_of_role(Role::kDown));
+  add(Role::kDown);
+  return operations;
 }
 
 MemoryPlan memory_plan(const ModelConfig& config, const PrecisionPlan& plan, int64_t embedding_bytes, int64_t chunk) {
@@ -90,8 +124,10 @@ MemoryPlan memory_plan(const ModelConfig& config, const PrecisionPlan& plan, int
     memory.kv_bytes_per_token +=
         static_cast<double>(layout.page_bytes()) * static_cast<double>(config.num_kv_heads) / kPageTokens;
   }
-  const int64_t wide = std::max(2 * config.intermediate_size, config.q_size() + 2 * config.kv_size());
+  const int64_t wide = std::max(2 * config.widest_intermediate(), config.q_size() + 2 * config.kv_size());
   memory.scratch_bytes = chunk * (config.hidden_size + wide + 2 * widest) * 4 + config.vocab_size * 4;
+  // Normed rows, those of an expert, its outputs, their sum; scores.
+  if (config.experts) memory.scratch_bytes += chunk * (4 * config.hidden_size + config.experts->count) * 4;
   return memory;
 }
 

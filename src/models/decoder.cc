@@ -45,7 +45,7 @@ std::vector<std::span<const std::byte>> Decoder::weight_blocks() const {
       for (const PackedLinear& layer : input.layers) blocks.emplace_back(layer.panels.data(), layer.panels.size());
   };
   for (const Layer& layer : layers_)
-    for (const LinearGroup* group : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) add(*group);
+    for (const LinearGroup* group : layer.groups()) add(*group);
   add(head_);
   return blocks;
 }
@@ -82,16 +82,11 @@ void Decoder::layers_block(const Batch& batch, std::span<const PagedKvLayer> kv,
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (hidden) hidden(static_cast<int64_t>(i), x, hidden_size);
     runner_->attention_block(layers_[i], at, kv[i], pool);  // x += o_proj(attention(norm(x)))
-    runner_->mlp_block(layers_[i], at, pool);               // x += down_proj(silu(gate) * up)
+    runner_->mlp_block(layers_[i], at, pool);  // x += down_proj(silu(gate) * up), of each expert that a row passes
   }
   if (!hidden) return;
   AlignedArray<float> normed(static_cast<size_t>(rows * hidden_size));
-  const Activation output{.format = plain_format(ElementType::kF32),
-                          .rows = rows,
-                          .cols = hidden_size,
-                          .codes = reinterpret_cast<std::byte*>(normed.data()),
-                          .code_stride = hidden_size * 4};
-  runner_->norm(final_norm_, x, output, pool);
+  runner_->norm(final_norm_, x, float_rows(normed.data(), rows, hidden_size), pool);
   hidden(config_->num_layers, normed.data(), hidden_size);
 }
 

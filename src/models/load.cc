@@ -20,7 +20,7 @@ Result<Decoder> Decoder::load(const Checkpoint& checkpoint, const PrecisionPlan&
   }
   decoder.kv_clipping_ = std::make_unique<KvClipping[]>(decoder.layers_.size());
   OCTAVO_ASSIGN(decoder.final_norm_, loader.final_norm());
-  OCTAVO_ASSIGN(decoder.head_, loader.group(-1, LinearInput::kHead));
+  OCTAVO_ASSIGN(decoder.head_, loader.group({}));
   OCTAVO_ASSIGN(decoder.report_.unused, checkpoint.unused());
   const std::vector<std::string>& notes = checkpoint.notes();
   decoder.report_.notes.assign(notes.begin(), notes.end());

@@ -11,8 +11,8 @@
 namespace octavo {
 namespace {
 
-constexpr std::array<std::string_view, 8> kRoleNames = {"q_proj",    "k_proj",  "v_proj",    "o_proj",
-                                                        "gate_proj", "up_proj", "down_proj", "lm_head"};
+constexpr std::array<std::string_view, 9> kRoleNames = {"q_proj",  "k_proj",    "v_proj", "o_proj", "gate_proj",
+                                                        "up_proj", "down_proj", "router", "lm_head"};
 
 // A user's rule: a name, a pattern, or a role.
 Result<bool> matches(const NameRule& rule, const LinearModule& module) {
@@ -79,12 +79,18 @@ Result<LinearPlan> plan_module(const LinearModule& module, Rules& rules) {
   if (chosen != nullptr)
     return LinearPlan{chosen->scheme->weight, chosen->scheme->activation,
                       fmt::format("override {} = {}", chosen->rule.text(), chosen->scheme->name)};
+  if (module.role == Role::kRouter)
+    return router_plan(ignored != nullptr ? fmt::format("ignored: {}", ignored->text()) : "routers are not lowered");
   if (ignored != nullptr) return wide_plan(*rules.scheme, fmt::format("ignored: {}", ignored->text()));
   if (module.role == Role::kHead) return wide_plan(*rules.scheme, "final logits are not lowered");
   return LinearPlan{rules.scheme->weight, rules.scheme->activation, fmt::format("scheme {}", rules.scheme->name)};
 }
 
 }  // namespace
+
+LinearPlan router_plan(std::string reason) {
+  return {plain_format(ElementType::kF32), plain_format(ElementType::kF32), std::move(reason)};
+}
 
 std::string_view role_name(Role role) {
   return kRoleNames.at(static_cast<size_t>(role));

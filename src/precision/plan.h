@@ -15,8 +15,8 @@
 namespace octavo {
 
 // What a linear layer does in the decoder. Rules and reports speak of roles; schemes may treat them apart.
-enum class Role : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kHead };
-std::string_view role_name(Role role);  // "q_proj", ..., "lm_head"
+enum class Role : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kRouter, kHead };
+std::string_view role_name(Role role);  // "q_proj", ..., "router", "lm_head"
 
 // One linear layer of the model, by the name its module has on the hub ("model.layers.3.self_attn.q_proj", "lm_head").
 struct LinearModule {
@@ -24,6 +24,7 @@ struct LinearModule {
   Role role;
   int layer;           // -1 for lm_head
   int64_t rows, cols;  // [out, in]
+  int expert = -1;     // which of the layer's experts it belongs to; -1: none
 };
 
 struct LinearPlan {
@@ -94,10 +95,12 @@ Result<TensorFormat> kv_format(std::string_view name);
 // Does `rule` ("lm_head", "re:.*\.down_proj", "down_proj") match this module?
 Result<bool> rule_matches(std::string_view rule, const LinearModule& module);
 
-// The plan of a scheme for these modules. lm_head stays BF16 (FP32 for scheme float32) unless an override names it. A
-// rule that matches nothing is an entry in notes; a scheme that a shape does not allow is an error that names the
-// module.
-// (A request with a plan file needs the model's config: checkpoint/model_config.h.)
+// A router's product: FP32, of whatever is stored. Two experts' scores are often closer than BF16 tells apart.
+LinearPlan router_plan(std::string reason);
+
+// The plan of a scheme for these modules. lm_head stays BF16 (FP32 for scheme float32) and routers FP32 unless an
+// override names them. A rule that matches nothing is an entry in notes; a scheme that a shape does not allow is an
+// error that names the module. (A request with a plan file needs the model's config: checkpoint/model_config.h.)
 Result<PrecisionPlan> make_plan(const std::vector<LinearModule>& modules, int num_layers, const PlanRequest& request);
 
 // Whether a weight of this shape can be stored so: rows are whole bytes. The error names the module.

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "formats/quantize_rows.h"
 #include "kernels/linear.h"
 #include "parallel/slabs.h"
 #include "quantize/damage.h"
+#include "quantize/expert_coverage.h"
 #include "quantize/kv_calibrator.h"
 #include "quantize/outliers.h"
 #include "quantize/quantization_config.h"
@@ -97,12 +99,14 @@ Calibrator::Calibrator(const Checkpoint& checkpoint, const PrecisionPlan& plan, 
       options_(options),
       folder_(folder),
       pool_(pool),
-      transform_(transform) {}
+      transform_(transform) {
+  for (const QuantizeJob& job : jobs_) jobs_of_[place_of(job.module)].push_back(&job);
+}
 
 std::string Calibrator::fingerprint(const Checkpoint& checkpoint, const PrecisionPlan& plan,
                                     const CalibrateOptions& options, const CalibrationSet& samples,
                                     const WeightTransform* transform) {
-  std::string text = fmt::format("octavo calibration 3\nmodel {}\n", checkpoint.path().string());
+  std::string text = fmt::format("octavo calibration 4\nmodel {}\n", checkpoint.path().string());
   std::error_code ignored;
   std::vector<std::string> files;
   for (fs::directory_iterator it(checkpoint.path(), ignored), end; it != end; it.increment(ignored))
@@ -142,27 +146,39 @@ Result<void> Calibrator::run(const CalibrationSet& samples, PassOptions options)
 }
 
 bool Calibrator::watches(int layer) const {
-  const bool wide_head = layer < 0 && jobs_of(layer, LinearInput::kHead).empty();
+  const bool wide_head = layer < 0 && jobs_of({}).empty();
   return !wide_head && !folder_.has(layer);
 }
 
-std::vector<const QuantizeJob*> Calibrator::jobs_of(int layer, LinearInput input) const {
-  const auto roles = roles_of(input);
-  std::vector<const QuantizeJob*> found;
-  for (const QuantizeJob& job : jobs_)
-    if (job.module.layer == layer && std::find(roles.begin(), roles.end(), job.module.role) != roles.end())
-      found.push_back(&job);
-  return found;
+const std::vector<const QuantizeJob*>& Calibrator::jobs_of(const LinearPlace& place) const {
+  static const std::vector<const QuantizeJob*> none;
+  const auto found = jobs_of_.find(place);
+  return found == jobs_of_.end() ? none : found->second;
 }
 
-Result<void> Calibrator::see(int layer, LinearInput input, int64_t sample, const Activation& rows) {
-  const auto [place, is_new] = statistics_.try_emplace(place_name(layer, input), rows.cols);
-  place->second.add(rows.format.element, rows.codes, rows.rows, rows.code_stride, pool_);
-  if (place->second.damaged()) return fail(damaged_activations(place->first, *samples_, sample));
+bool Calibrator::needs_hessian(const LinearPlace& place) const {
   const bool awq = transform_ != nullptr && transform_->options().awq;
-  if ((options_.rounding != Rounding::kGptq && !awq) || jobs_of(layer, input).empty()) return {};
-  if (!hessian_) hessian_ = std::make_unique<Hessian>(rows.cols, options_.isa);
-  hessian_->add(rows, pool_);
+  return (options_.rounding == Rounding::kGptq || awq) && !jobs_of(place).empty();
+}
+
+int64_t Calibrator::bytes_seen(const LinearPlace& place) const {
+  return needs_hessian(place) ? Hessian::bytes(input_cols(checkpoint_.config(), place)) : 0;
+}
+
+Result<void> Calibrator::see(const LinearPlace& place, int64_t sample, const Activation& rows) {
+  const auto [seen, is_new] = statistics_.try_emplace(place_name(place), rows.cols);
+  seen->second.add(rows.format.element, rows.codes, rows.rows, rows.code_stride, pool_);
+  if (seen->second.damaged()) return fail(damaged_activations(seen->first, *samples_, sample));
+  if (!needs_hessian(place)) return {};
+  std::unique_ptr<Hessian>& hessian = hessians_[place];
+  if (!hessian) hessian = std::make_unique<Hessian>(rows.cols, options_.isa);
+  hessian->add(rows, pool_);
+  return {};
+}
+
+Result<void> Calibrator::see_experts(int layer, std::span<const int64_t> tokens) {
+  expert_tokens_.assign(tokens.begin(), tokens.end());
+  for (std::string& note : expert_notes(layer, tokens)) notes_.push_back(std::move(note));
   return {};
 }
 
@@ -231,46 +247,47 @@ Result<QuantizedLinear> Calibrator::quantize_module(const QuantizeJob& job, cons
   return linear;
 }
 
-Result<void> Calibrator::quantize_group(int layer, LinearInput input) {
-  const std::vector<const QuantizeJob*> jobs = jobs_of(layer, input);
+Result<void> Calibrator::quantize_group(const LinearPlace& place) {
+  const std::vector<const QuantizeJob*>& jobs = jobs_of(place);
+  const std::string name = place_name(place);
+  const std::unique_ptr<Hessian> hessian = std::exchange(hessians_[place], nullptr);
+  hessians_.erase(place);
   std::vector<int32_t> outliers;
   if (const int64_t count = jobs.empty() ? 0 : plan_.linear(jobs[0]->module.name).outliers; count > 0) {
-    outliers = choose_outliers(statistics_.at(place_name(layer, input)).channel_amax(), count);
-    if (hessian_) hessian_->clear(outliers);
+    outliers = choose_outliers(statistics_.at(name).channel_amax(), count);
+    if (hessian) hessian->clear(outliers);
   }
   std::optional<GptqSolver> solver;
   std::vector<float> importance;  // of columns, where weights are rounded with a look at the activations
-  if (hessian_ && options_.rounding != Rounding::kGptq) {
-    const auto size = static_cast<size_t>(hessian_->size());
-    for (size_t c = 0; c < size; ++c) importance.push_back(hessian_->matrix()[c * size + c]);
-  } else if (hessian_) {
-    auto created = GptqSolver::create(hessian_->matrix(), hessian_->size(), options_.gptq);
+  if (hessian && options_.rounding != Rounding::kGptq) {
+    const auto size = static_cast<size_t>(hessian->size());
+    for (size_t c = 0; c < size; ++c) importance.push_back(hessian->matrix()[c * size + c]);
+  } else if (hessian) {
+    auto created = GptqSolver::create(hessian->matrix(), hessian->size(), options_.gptq);
     if (!created) {
       Error error = std::move(created).error();
-      error.where = place_name(layer, input);
+      error.where = name;
       return fail(std::move(error));
     }
     solver = std::move(*created);
     if (solver->damping_used() > options_.gptq.damping)
-      notes_.push_back(fmt::format("{}: GPTQ's damping was raised to {} to factor the Hessian",
-                                   place_name(layer, input), solver->damping_used()));
+      notes_.push_back(
+          fmt::format("{}: GPTQ's damping was raised to {} to factor the Hessian", name, solver->damping_used()));
   }
-  hessian_.reset();
   for (const QuantizeJob* job : jobs) {
     OCTAVO_ASSIGN(QuantizedLinear linear, quantize_module(*job, solver ? &*solver : nullptr, importance, outliers));
     const LinearPlan& plan = plan_.linear(job->module.name);
     const auto kept = options_.input_scales.find(job->module.name);
     if (has_input_scale(plan))
-      linear.input_scale =
-          kept != options_.input_scales.end() ? kept->second : input_scale(layer, input, plan.activation);
+      linear.input_scale = kept != options_.input_scales.end() ? kept->second : input_scale(place, plan.activation);
     weights_[job->module.name] = std::move(linear);
   }
   return {};
 }
 
 // The static scale of a group's input, and a note where another estimator than amax does worse than it, or nothing.
-float Calibrator::input_scale(int layer, LinearInput input, const TensorFormat& format) {
-  const std::string place = place_name(layer, input);
+float Calibrator::input_scale(const LinearPlace& at, const TensorFormat& format) {
+  const std::string place = place_name(at);
   const ValueStatistics& seen = statistics_.at(place);
   const ScaleEstimate estimate = estimate_scale(seen.histogram(), seen.amax(), format, options_.estimator);
   const auto add = [&](std::string note) {  // modules that read the same input come here one after the other
@@ -301,6 +318,15 @@ Result<std::vector<std::string>> Calibrator::notes() const {
     if (!folder_.has(own)) continue;
     OCTAVO_ASSIGN(const std::vector<std::string> notes, folder_.load_notes(own));
     all.insert(all.end(), notes.begin(), notes.end());
+  }
+  return all;
+}
+
+Result<std::vector<std::vector<int64_t>>> Calibrator::expert_tokens() const {
+  std::vector<std::vector<int64_t>> all;
+  for (int layer = 0; layer < static_cast<int>(checkpoint_.config().num_layers); ++layer) {
+    OCTAVO_ASSIGN(std::vector<int64_t> own, folder_.load_expert_tokens(layer));
+    all.push_back(std::move(own));
   }
   return all;
 }
@@ -341,17 +367,18 @@ Result<StoredLinear> Calibrator::source(const LinearModule& module) {
   return result;
 }
 
-Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerLoader& loader) {
+Result<LinearGroup> Calibrator::group(const LinearPlace& place, const LayerLoader& loader) {
   const auto start = std::chrono::steady_clock::now();
+  const int layer = place.layer;
   const bool finished = !watches(layer);
   if (finished) {
     OCTAVO_TRY(load_finished(layer));
   } else {
     if (loaded_layer_ != kNoLayer) weights_.clear();  // of a finished one
     loaded_layer_ = kNoLayer;
-    OCTAVO_TRY(quantize_group(layer, input));
+    OCTAVO_TRY(quantize_group(place));
   }
-  auto loaded = loader.group(layer, input, [&](const LinearModule& module) { return source(module); });
+  auto loaded = loader.group(place, [&](const LinearModule& module) { return source(module); });
   // Checkpoint::linear() looked at all of the source's weight.
   for (const auto& [module, stands_for] : entries_) {
     const TensorEntry& stored = *checkpoint_.tensors().find(module + ".weight");
@@ -359,11 +386,11 @@ Result<LinearGroup> Calibrator::group(int layer, LinearInput input, const LayerL
   }
   entries_.clear();
   wide_.clear();
-  const bool last = input == LinearInput::kDown || input == LinearInput::kHead;
-  if (loaded && !finished && last) {
-    OCTAVO_TRY(folder_.save(layer, weights_, {statistics_, layer_factors(layer), notes_}));
+  if (loaded && !finished && place == layer_places(checkpoint_.config(), layer).back()) {
+    OCTAVO_TRY(folder_.save(layer, weights_, {statistics_, layer_factors(layer), expert_tokens_, notes_}));
     weights_.clear();
     statistics_.clear();
+    expert_tokens_.clear();
     notes_.clear();
   }
   weight_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

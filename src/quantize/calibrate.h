@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,28 +94,33 @@ class Calibrator final : public PassVisitor {
   // Of every layer, also of those that an earlier run finished.
   Result<StatisticsMap> statistics() const;
   Result<std::vector<std::string>> notes() const;
+  // Tokens by layer and expert; empty for dense layers.
+  Result<std::vector<std::vector<int64_t>>> expert_tokens() const;
 
   bool watches(int layer) const override;
   bool fits(int layer) const override;
-  Result<void> see_source(int layer, LinearInput input, int64_t sample, const Activation& rows) override;
+  Result<void> see_source(const LinearPlace& place, int64_t sample, const Activation& rows) override;
   Result<void> fit(int layer) override;
-  Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) override;
+  int64_t bytes_seen(const LinearPlace& place) const override;
+  Result<void> see(const LinearPlace& place, int64_t sample, const Activation& rows) override;
+  Result<void> see_experts(int layer, std::span<const int64_t> tokens) override;
   Result<void> see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v, int64_t stride) override;
-  Result<LinearGroup> group(int layer, LinearInput input, const LayerLoader& loader) override;
+  Result<LinearGroup> group(const LinearPlace& place, const LayerLoader& loader) override;
 
  private:
-  Result<void> fit_place(int layer, LinearInput input);
+  Result<void> fit_place(const LinearPlace& place);
   Result<void> load_factors();
   LayerFactors layer_factors(int layer) const;
-  Result<void> quantize_group(int layer, LinearInput input);
-  float input_scale(int layer, LinearInput input, const TensorFormat& format);
+  bool needs_hessian(const LinearPlace& place) const;
+  Result<void> quantize_group(const LinearPlace& place);
+  float input_scale(const LinearPlace& place, const TensorFormat& format);
   Result<QuantizedLinear> quantize_module(const QuantizeJob& job, const GptqSolver* solver,
                                           std::span<const float> importance, const std::vector<int32_t>& outliers);
   Result<std::vector<float>> read_weight(const LinearModule& module) const;
   Result<float> shared_amax(const QuantizeJob& job, const std::vector<int32_t>& outliers);
   Result<void> load_finished(int layer);
   Result<StoredLinear> source(const LinearModule& module);
-  std::vector<const QuantizeJob*> jobs_of(int layer, LinearInput input) const;
+  const std::vector<const QuantizeJob*>& jobs_of(const LinearPlace& place) const;
 
   const Checkpoint& checkpoint_;
   const PrecisionPlan& plan_;
@@ -125,8 +131,10 @@ class Calibrator final : public PassVisitor {
   ThreadPool& pool_;
   WeightTransform* const transform_;
 
-  std::unique_ptr<Hessian> hessian_;  // of the group that is being seen
-  StatisticsMap statistics_;          // of the layer that is being seen
+  std::map<LinearPlace, std::vector<const QuantizeJob*>> jobs_of_;
+  std::map<LinearPlace, std::unique_ptr<Hessian>> hessians_;  // of the groups that are being seen
+  StatisticsMap statistics_;                                  // of the layer that is being seen
+  std::vector<int64_t> expert_tokens_;                        // of the same
   struct SourceActivations {
     std::vector<float> amax;
     std::unique_ptr<Hessian> hessian;  // for AWQ

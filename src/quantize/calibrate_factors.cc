@@ -39,12 +39,12 @@ bool Calibrator::fits(int) const {
   return transform_ != nullptr && transform_->options().fitted();
 }
 
-Result<void> Calibrator::see_source(int layer, LinearInput input, int64_t sample, const Activation& rows) {
-  if (jobs_of(layer, input).empty() || !transform_->can_scale(input)) return {};
-  SourceActivations& seen = source_seen_[input];
+Result<void> Calibrator::see_source(const LinearPlace& place, int64_t sample, const Activation& rows) {
+  if (jobs_of(place).empty() || !transform_->can_scale(place.input)) return {};
+  SourceActivations& seen = source_seen_[place.input];
   add_amax(rows, seen.amax);
   for (const float amax : seen.amax)
-    if (!std::isfinite(amax)) return fail(damaged_activations(place_name(layer, input), *samples_, sample));
+    if (!std::isfinite(amax)) return fail(damaged_activations(place_name(place), *samples_, sample));
   if (!transform_->options().awq) return {};
   if (!seen.hessian) seen.hessian = std::make_unique<Hessian>(rows.cols, options_.isa);
   seen.hessian->add(rows, pool_);
@@ -52,9 +52,10 @@ Result<void> Calibrator::see_source(int layer, LinearInput input, int64_t sample
 }
 
 // Smoothing first; AWQ searches on what it leaves.
-Result<void> Calibrator::fit_place(int layer, LinearInput input) {
+Result<void> Calibrator::fit_place(const LinearPlace& place) {
+  const auto [layer, input, expert] = place;
   SourceActivations& seen = source_seen_.at(input);
-  const std::vector<const QuantizeJob*> jobs = jobs_of(layer, input);
+  const std::vector<const QuantizeJob*>& jobs = jobs_of(place);
   std::vector<std::vector<float>> values;
   for (const QuantizeJob* job : jobs) {
     OCTAVO_ASSIGN(std::vector<float> weight, read_weight(job->module));
@@ -90,7 +91,7 @@ Result<void> Calibrator::fit_place(int layer, LinearInput input) {
 Result<void> Calibrator::fit(int layer) {
   const auto start = std::chrono::steady_clock::now();
   for (const LinearInput input : {LinearInput::kQkv, LinearInput::kO, LinearInput::kGateUp, LinearInput::kDown})
-    if (source_seen_.contains(input)) OCTAVO_TRY(fit_place(layer, input));
+    if (source_seen_.contains(input)) OCTAVO_TRY(fit_place({layer, input}));
   source_seen_.clear();
   weight_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return {};

@@ -10,7 +10,6 @@
 namespace octavo {
 namespace {
 
-constexpr int kSteps = 5;            // walks over all samples in a watched layer
 constexpr int64_t kFitSamples = 32;  // the first samples, which a layer's source is fitted on
 
 PrecisionPlan wide_plan(const PrecisionPlan& plan) {
@@ -31,7 +30,8 @@ int64_t largest_held_row(const ModelConfig& config, const PrecisionPlan& plan) {
   for (const LinearModule& module : config.linear_modules()) {
     if (module.role != Role::kO && module.role != Role::kDown) continue;
     const bool bf16 = plan.linear(module.name).activation == plain_format(ElementType::kBf16);
-    row = std::max(row, row_stride(bf16 ? ElementType::kBf16 : ElementType::kF32, module.cols));
+    const int64_t own = row_stride(bf16 ? ElementType::kBf16 : ElementType::kF32, module.cols);
+    row = std::max(row, module.expert < 0 ? own : own * config.experts->per_token);
   }
   return row;
 }
@@ -52,37 +52,33 @@ CalibrationPass::CalibrationPass(const Checkpoint& checkpoint, const PrecisionPl
   for (const auto& sample : set_.samples) longest_ = std::max(longest_, static_cast<int64_t>(sample.size()));
   page_table_.resize(static_cast<size_t>((longest_ + kPageTokens - 1) / kPageTokens));
   std::iota(page_table_.begin(), page_table_.end(), 0);
-}
-
-int64_t CalibrationPass::input_cols(LinearInput input) const {
-  const ModelConfig& c = checkpoint_.config();
-  switch (input) {
-    case LinearInput::kO:
-      return c.q_size();
-    case LinearInput::kDown:
-      return c.intermediate_size;
-    default:
-      return c.hidden_size;
+  for (const LinearModule& module : checkpoint.config().linear_modules()) {
+    const bool bf16 = plan.linear(module.name).activation == plain_format(ElementType::kBf16);
+    ElementType& held = held_elements_.try_emplace(place_of(module), ElementType::kBf16).first->second;
+    if (!bf16) held = ElementType::kF32;
   }
 }
 
 // BF16 where the layers read BF16: then holding loses nothing.
-ElementType CalibrationPass::held_element(int layer, LinearInput input) const {
-  for (const LinearModule& module : checkpoint_.config().linear_modules()) {
-    const auto roles = roles_of(input);
-    if (module.layer != layer || std::find(roles.begin(), roles.end(), module.role) == roles.end()) continue;
-    if (plan_.linear(module.name).activation != plain_format(ElementType::kBf16)) return ElementType::kF32;
-  }
-  return ElementType::kBf16;
+ElementType CalibrationPass::held_element(const LinearPlace& place) const {
+  return held_elements_.at(place);
 }
 
-Activation CalibrationPass::held_rows(int layer, LinearInput input, int64_t rows, std::byte* memory) const {
-  const ElementType element = held_element(layer, input);
+Activation CalibrationPass::held_rows(const LinearPlace& place, int64_t rows, std::byte* memory) const {
+  const ElementType element = held_element(place);
+  const int64_t cols = input_cols(checkpoint_.config(), place);
   return {.format = plain_format(element),
           .rows = rows,
-          .cols = input_cols(input),
+          .cols = cols,
           .codes = memory,
-          .code_stride = row_stride(element, input_cols(input))};
+          .code_stride = row_stride(element, cols)};
+}
+
+int64_t CalibrationPass::widest_row(std::span<const LinearPlace> places) const {
+  int64_t row = 0;
+  for (const LinearPlace& place : places)
+    row = std::max(row, row_stride(held_element(place), input_cols(checkpoint_.config(), place)));
+  return row;
 }
 
 CalibrationPass::Held CalibrationPass::held(const ModelConfig& config, const PrecisionPlan& plan,
@@ -112,13 +108,13 @@ Result<void> CalibrationPass::prepare() {
 }
 
 // One store for all layers: memory taken anew each time would be cleared page by page.
-Result<void> CalibrationPass::make_held(int layer, LinearInput input) {
+Result<void> CalibrationPass::make_held(int64_t row_bytes) {
   if (held_.empty()) {
     const int64_t largest = longest_ * largest_held_row(checkpoint_.config(), plan_);
     OCTAVO_ASSIGN(held_, SampleStore::create(std::ssize(set_.samples), largest, options_.memory_limit / 2,
                                              options_.spill_folder));
   }
-  held_.use_slabs(longest_ * row_stride(held_element(layer, input), input_cols(input)));
+  held_.use_slabs(longest_ * row_bytes);
   return {};
 }
 
@@ -178,61 +174,69 @@ void CalibrationPass::hand_on(const Activation& held, const Activation& out) {
 Result<void> CalibrationPass::attention_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {
   const ModelConfig& c = checkpoint_.config();
   const std::string what = fmt::format("layer {}", index);
+  const LinearPlace qkv{index, LinearInput::kQkv}, o{index, LinearInput::kO};
   const Result<void> qkv_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
-    const Activation in = seen_.resize(plain_format(held_element(index, LinearInput::kQkv)), r.rows, c.hidden_size);
+    const Activation in = seen_.resize(plain_format(held_element(qkv)), r.rows, c.hidden_size);
     runner_.norm(layer.input_norm, r.x, in, pool_);
-    return visitor.see(index, LinearInput::kQkv, s, in);
+    return visitor.see(qkv, s, in);
   });
   if (!qkv_seen) return qkv_seen;
-  OCTAVO_ASSIGN(layer.qkv, visitor.group(index, LinearInput::kQkv, loader_));
+  OCTAVO_ASSIGN(layer.qkv, visitor.group(qkv, loader_));
   end_phase();
-  OCTAVO_TRY(make_held(index, LinearInput::kO));
+  OCTAVO_TRY(make_held(widest_row({&o, 1})));
   const Result<void> o_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     const PagedKvLayer kv = fresh_kv(plan_.kv[static_cast<size_t>(index)], r.rows);
     const auto norm = [&](const Activation& out) { runner_.norm(layer.input_norm, r.x, out, pool_); };
     runner_.project_qkv(layer.qkv, layer, r, kv, norm, pool_);
     const float* k = runner_.qkv_rows() + c.q_size();
     OCTAVO_TRY(visitor.see_kv(index, s, r.rows, k, k + c.kv_size(), runner_.qkv_stride()));
-    const Activation out = held_rows(index, LinearInput::kO, r.rows, held_.overwrite(s));
+    const Activation out = held_rows(o, r.rows, held_.overwrite(s));
     runner_.attend(layer, r, kv, out, pool_);
-    OCTAVO_TRY(visitor.see(index, LinearInput::kO, s, out));
+    OCTAVO_TRY(visitor.see(o, s, out));
     return held_.save(s);
   });
   if (!o_seen) return o_seen;
-  OCTAVO_ASSIGN(layer.o, visitor.group(index, LinearInput::kO, loader_));
+  OCTAVO_ASSIGN(layer.o, visitor.group(o, loader_));
   end_phase();
   return {};
 }
 
-Result<void> CalibrationPass::mlp_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {
+// x += o(what attend() held)
+Result<void> CalibrationPass::add_attention(int index, const DecoderLayer& layer, int64_t sample, const LayerRows& r) {
+  OCTAVO_ASSIGN(std::byte* const slab, held_.open(sample));
+  const Activation held = held_rows({index, LinearInput::kO}, r.rows, slab);
+  runner_.add_projection(
+      layer.o, r, [&](const Activation& out) { hand_on(held, out); }, pool_);
+  return {};
+}
+
+Result<void> CalibrationPass::dense_steps(int index, DecoderLayer& layer, PassVisitor& visitor) {
   const ModelConfig& c = checkpoint_.config();
   const std::string what = fmt::format("layer {}", index);
+  const LinearPlace gate_up{index, LinearInput::kGateUp}, down{index, LinearInput::kDown};
   const Result<void> gate_up_seen = each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
-    OCTAVO_ASSIGN(std::byte* const slab, held_.open(s));
-    const Activation held = held_rows(index, LinearInput::kO, r.rows, slab);
-    runner_.add_projection(
-        layer.o, r, [&](const Activation& out) { hand_on(held, out); }, pool_);
-    const Activation in = seen_.resize(plain_format(held_element(index, LinearInput::kGateUp)), r.rows, c.hidden_size);
+    OCTAVO_TRY(add_attention(index, layer, s, r));
+    const Activation in = seen_.resize(plain_format(held_element(gate_up)), r.rows, c.hidden_size);
     runner_.norm(layer.post_norm, r.x, in, pool_);
-    return visitor.see(index, LinearInput::kGateUp, s, in);
+    return visitor.see(gate_up, s, in);
   });
   if (!gate_up_seen) return gate_up_seen;
-  OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
+  OCTAVO_ASSIGN(layer.gate_up, visitor.group(gate_up, loader_));
   end_phase();
-  OCTAVO_TRY(make_held(index, LinearInput::kDown));
+  OCTAVO_TRY(make_held(widest_row({&down, 1})));
   const Result<void> down_seen = each_sample(false, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     const auto norm = [&](const Activation& out) { runner_.norm(layer.post_norm, r.x, out, pool_); };
     runner_.project_gate_up(layer.gate_up, r.rows, norm, pool_);
-    const Activation out = held_rows(index, LinearInput::kDown, r.rows, held_.overwrite(s));
+    const Activation out = held_rows(down, r.rows, held_.overwrite(s));
     runner_.silu_gate(out, pool_);
-    OCTAVO_TRY(visitor.see(index, LinearInput::kDown, s, out));
+    OCTAVO_TRY(visitor.see(down, s, out));
     return held_.save(s);
   });
   if (!down_seen) return down_seen;
-  OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
+  OCTAVO_ASSIGN(layer.down, visitor.group(down, loader_));
   const Result<void> done = each_sample(true, what, [&](int64_t s, const LayerRows& r) -> Result<void> {
     OCTAVO_ASSIGN(std::byte* const slab, held_.open(s));
-    const Activation held = held_rows(index, LinearInput::kDown, r.rows, slab);
+    const Activation held = held_rows(down, r.rows, slab);
     runner_.add_projection(
         layer.down, r, [&](const Activation& out) { hand_on(held, out); }, pool_);
     return {};
@@ -267,20 +271,20 @@ Result<void> CalibrationPass::fit_steps(int index, PassVisitor& visitor) {
         const LayerRows r{fit_x_.data(), held.rows, held.sequences};
         const Activation normed = seen_.resize(bf16, r.rows, c.hidden_size);
         runner_.norm(layer.input_norm, r.x, normed, pool_);
-        OCTAVO_TRY(visitor.see_source(index, LinearInput::kQkv, s, normed));
+        OCTAVO_TRY(visitor.see_source({index, LinearInput::kQkv}, s, normed));
         const PagedKvLayer kv = fresh_kv(wide_plan_.kv[static_cast<size_t>(index)], r.rows);
         runner_.project_qkv(layer.qkv, layer, r, kv, copy_of(normed), pool_);
         const Activation attended = attended_.resize(bf16, r.rows, c.q_size());
         runner_.attend(layer, r, kv, attended, pool_);
-        OCTAVO_TRY(visitor.see_source(index, LinearInput::kO, s, attended));
+        OCTAVO_TRY(visitor.see_source({index, LinearInput::kO}, s, attended));
         runner_.add_projection(layer.o, r, copy_of(attended), pool_);
         const Activation mlp = seen_.resize(bf16, r.rows, c.hidden_size);
         runner_.norm(layer.post_norm, r.x, mlp, pool_);
-        OCTAVO_TRY(visitor.see_source(index, LinearInput::kGateUp, s, mlp));
+        OCTAVO_TRY(visitor.see_source({index, LinearInput::kGateUp}, s, mlp));
         runner_.project_gate_up(layer.gate_up, r.rows, copy_of(mlp), pool_);
         const Activation gated = attended_.resize(bf16, r.rows, c.intermediate_size);
         runner_.silu_gate(gated, pool_);
-        return visitor.see_source(index, LinearInput::kDown, s, gated);
+        return visitor.see_source({index, LinearInput::kDown}, s, gated);
       },
       kFitSamples);
   if (!seen) return seen;
@@ -294,15 +298,14 @@ Result<void> CalibrationPass::run_layer(int index, PassVisitor& visitor) {
   if (visitor.fits(index)) OCTAVO_TRY(fit_steps(index, visitor));
   OCTAVO_ASSIGN(DecoderLayer layer, loader_.frame(index));
   OCTAVO_TRY(attention_steps(index, layer, visitor));
-  return mlp_steps(index, layer, visitor);
+  return layer.experts.empty() ? dense_steps(index, layer, visitor) : experts_steps(index, layer, visitor);
 }
 
 Result<void> CalibrationPass::run_through(int index, PassVisitor& visitor) {
   OCTAVO_ASSIGN(DecoderLayer layer, loader_.frame(index));
-  OCTAVO_ASSIGN(layer.qkv, visitor.group(index, LinearInput::kQkv, loader_));
-  OCTAVO_ASSIGN(layer.o, visitor.group(index, LinearInput::kO, loader_));
-  OCTAVO_ASSIGN(layer.gate_up, visitor.group(index, LinearInput::kGateUp, loader_));
-  OCTAVO_ASSIGN(layer.down, visitor.group(index, LinearInput::kDown, loader_));
+  for (const LinearPlace& place : layer_places(checkpoint_.config(), index)) {
+    OCTAVO_ASSIGN(layer.group(place), visitor.group(place, loader_));
+  }
   const Result<void> run =
       each_sample(true, fmt::format("layer {}", index), [&](int64_t, const LayerRows& r) -> Result<void> {
         runner_.attention_block(layer, r, fresh_kv(plan_.kv[static_cast<size_t>(index)], r.rows), pool_);
@@ -310,20 +313,19 @@ Result<void> CalibrationPass::run_through(int index, PassVisitor& visitor) {
         return {};
       });
   if (!run) return run;
-  done_ += static_cast<double>((steps_ - 1) * static_cast<int64_t>(set_.samples.size()));
+  done_ += static_cast<double>((walks(index, visitor) - 1) * std::ssize(set_.samples));
   return {};
 }
 
 Result<void> CalibrationPass::see_head(PassVisitor& visitor) {
   OCTAVO_ASSIGN(const AlignedArray<float> weight, loader_.final_norm());
   const Result<void> head_seen = each_sample(false, "lm_head", [&](int64_t s, const LayerRows& r) -> Result<void> {
-    const Activation in =
-        seen_.resize(plain_format(held_element(-1, LinearInput::kHead)), r.rows, checkpoint_.config().hidden_size);
+    const Activation in = seen_.resize(plain_format(held_element({})), r.rows, checkpoint_.config().hidden_size);
     runner_.norm(weight, r.x, in, pool_);
-    return visitor.see(-1, LinearInput::kHead, s, in);
+    return visitor.see({}, s, in);
   });
   if (!head_seen) return head_seen;
-  OCTAVO_TRY(visitor.group(-1, LinearInput::kHead, loader_));
+  OCTAVO_TRY(visitor.group({}, loader_));
   end_phase();
   return {};
 }
@@ -334,8 +336,9 @@ Result<void> CalibrationPass::run(PassVisitor& visitor) {
   auto layers = static_cast<int>(options_.layers < 0 ? all : std::min(all, options_.layers));
   while (!head && layers > 0 && !visitor.watches(layers - 1)) --layers;
   if (!head && layers == 0) return {};
-  steps_ = kSteps + (visitor.fits(0) ? 1 : 0);
-  total_ = static_cast<double>((layers * steps_ + (head ? 1 : 0)) * std::ssize(set_.samples));
+  int64_t all_walks = head ? 1 : 0;
+  for (int i = 0; i < layers; ++i) all_walks += walks(i, visitor);
+  total_ = static_cast<double>(all_walks * std::ssize(set_.samples));
   OCTAVO_TRY(prepare());
   for (int i = 0; i < layers; ++i) {
     report_.linears.clear();

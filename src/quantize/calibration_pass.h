@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
@@ -26,17 +28,23 @@ class PassVisitor {
   // Whether the layer's source is wanted first: every sample runs through its weights in BF16 (where the checkpoint
   // does not say otherwise) before anything else is seen of it, and see_source() is called instead of see().
   virtual bool fits(int) const { return false; }
-  virtual Result<void> see_source(int, LinearInput, int64_t, const Activation&) { return {}; }
+  virtual Result<void> see_source(const LinearPlace&, int64_t, const Activation&) { return {}; }
   // Every sample was seen; what is read of the checkpoint from now on may be other tensors.
   virtual Result<void> fit(int) { return {}; }
   // The rows that enter a group: plain BF16, or FP32 where the plan's activations are finer or scaled.
-  virtual Result<void> see(int layer, LinearInput input, int64_t sample, const Activation& rows) = 0;
+  // Of an expert those that pass it; of one that no token of the set passes, all rows of the layer.
+  virtual Result<void> see(const LinearPlace& place, int64_t sample, const Activation& rows) = 0;
+  // Bytes that the visitor holds of a place between the first see() and group(): experts are seen as many at a time as
+  // there is memory for.
+  virtual int64_t bytes_seen(const LinearPlace&) const { return 0; }
+  // How many tokens of the set pass each expert, before anything is seen of them.
+  virtual Result<void> see_experts(int, std::span<const int64_t>) { return {}; }
   // Keys (rotated) and values of a sample: [rows, num_kv_heads x head_dim], `stride` floats between the rows.
   virtual Result<void> see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v,
                               int64_t stride) = 0;
   // Every sample was seen (or the layer is not watched): the group that all samples run through now. For the head the
   // group is not run.
-  virtual Result<LinearGroup> group(int layer, LinearInput input, const LayerLoader& loader) = 0;
+  virtual Result<LinearGroup> group(const LinearPlace& place, const LayerLoader& loader) = 0;
 };
 
 struct PassOptions {
@@ -78,17 +86,29 @@ class CalibrationPass {
   Result<void> prepare();
   Result<void> each_sample(bool changes_x, std::string_view what, EachSample body, int64_t most = INT64_MAX);
   void end_phase() const;
+  int64_t walks(int layer, const PassVisitor& visitor) const;
   Result<void> fit_steps(int index, PassVisitor& visitor);
   Result<void> run_layer(int index, PassVisitor& visitor);
   Result<void> run_through(int index, PassVisitor& visitor);
   Result<void> attention_steps(int index, DecoderLayer& layer, PassVisitor& visitor);
-  Result<void> mlp_steps(int index, DecoderLayer& layer, PassVisitor& visitor);
+  Result<void> dense_steps(int index, DecoderLayer& layer, PassVisitor& visitor);
+  Result<void> add_attention(int index, const DecoderLayer& layer, int64_t sample, const LayerRows& r);
+  // calibration_experts.cc; `places`: of some or all of the layer's experts
+  Result<void> experts_steps(int index, DecoderLayer& layer, PassVisitor& visitor);
+  Result<void> count_experts(int index, DecoderLayer& layer, PassVisitor& visitor);
+  Result<void> see_experts_in(int index, const DecoderLayer& layer, std::span<const LinearPlace> places,
+                              PassVisitor& visitor);
+  Result<void> hold_experts(int index, const DecoderLayer& layer, std::span<const LinearPlace> places);
+  Result<void> see_experts_between(int index, const DecoderLayer& layer, std::span<const LinearPlace> all,
+                                   std::span<const LinearPlace> places, PassVisitor& visitor);
+  Result<void> add_experts(int index, const DecoderLayer& layer, std::span<const LinearPlace> places);
+  Activation held_expert(const LinearPlace& place, std::byte*& slab) const;
   Result<void> see_head(PassVisitor& visitor);
   void hand_on(const Activation& held, const Activation& out);
-  Result<void> make_held(int layer, LinearInput input);
-  Activation held_rows(int layer, LinearInput input, int64_t rows, std::byte* memory) const;
-  ElementType held_element(int layer, LinearInput input) const;
-  int64_t input_cols(LinearInput input) const;
+  Result<void> make_held(int64_t row_bytes);
+  int64_t widest_row(std::span<const LinearPlace> places) const;
+  Activation held_rows(const LinearPlace& place, int64_t rows, std::byte* memory) const;
+  ElementType held_element(const LinearPlace& place) const;
   PagedKvLayer fresh_kv(const KvPlan& plan, int64_t tokens);
 
   const Checkpoint& checkpoint_;
@@ -103,8 +123,9 @@ class CalibrationPass {
   int64_t longest_ = 0;
   SampleStore x_, held_;
   ActivationBuffer seen_, attended_;
+  std::map<LinearPlace, ElementType> held_elements_;
+  std::vector<int64_t> expert_tokens_;  // of the layer at work
   AlignedArray<float> fit_x_;
-  int steps_ = 0;  // walks over all samples in a layer
   AlignedBytes kv_memory_;
   std::vector<int32_t> page_table_;
   double done_ = 0, total_ = 0;  // samples

@@ -52,8 +52,12 @@ CalibrationSet few_of(const CalibrationSet& samples) {
 // Histograms of all places, which stay in memory behind the first pass.
 int64_t statistics_bytes(const ModelConfig& c) {
   const int64_t histogram = LogHistogram::kBins * static_cast<int64_t>(sizeof(uint64_t));
-  return c.num_layers *
-         ((4 + 2 * c.num_kv_heads) * histogram + 4 * (2 * c.hidden_size + c.q_size() + c.intermediate_size));
+  int64_t bytes = 0;
+  for (int layer = 0; layer < static_cast<int>(c.num_layers); ++layer) {
+    for (const LinearPlace& place : layer_places(c, layer)) bytes += histogram + 4 * input_cols(c, place);
+    bytes += 2 * c.num_kv_heads * histogram;
+  }
+  return bytes;
 }
 
 }  // namespace

@@ -21,6 +21,9 @@ class Hessian {
   // size: columns of the layer's weight.
   Hessian(int64_t size, Isa isa);
 
+  // What a Hessian of this size holds.
+  static int64_t bytes(int64_t size) { return size * size * static_cast<int64_t>(sizeof(float)); }
+
   // Rows count up to a squared length of this many times the median of their sample's.
   static constexpr double kLongestRow = 4;
 

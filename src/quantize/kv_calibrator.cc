@@ -219,9 +219,9 @@ KvReport::Entropy KvCalibrator::fit_temperature(int index) const {
   return entropy;
 }
 
-Result<LinearGroup> KvCalibrator::group(int layer, LinearInput input, const LayerLoader& loader) {
-  if (input == LinearInput::kO) OCTAVO_TRY(finish_layer(layer));
-  return groups_(layer, input, loader);
+Result<LinearGroup> KvCalibrator::group(const LinearPlace& place, const LayerLoader& loader) {
+  if (place.input == LinearInput::kO) OCTAVO_TRY(finish_layer(place.layer));
+  return groups_(place, loader);
 }
 
 }  // namespace octavo

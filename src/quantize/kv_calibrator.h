@@ -49,7 +49,7 @@ void compute_kv_scales(PrecisionPlan& plan);
 
 class KvCalibrator final : public PassVisitor {
  public:
-  using Groups = std::function<Result<LinearGroup>(int layer, LinearInput input, const LayerLoader& loader)>;
+  using Groups = std::function<Result<LinearGroup>(const LinearPlace& place, const LayerLoader& loader)>;
   // `plan`: with the KV cache asked for. `groups` gives the weights that the pass goes on with. `samples`: those of the
   // pass. All but `groups` outlive it.
   KvCalibrator(const ModelConfig& config, const PrecisionPlan& plan, const KvCalibrateOptions& options,
@@ -62,9 +62,9 @@ class KvCalibrator final : public PassVisitor {
   const KvReport& report() const { return report_; }
 
   bool watches(int layer) const override { return layer >= 0; }
-  Result<void> see(int, LinearInput, int64_t, const Activation&) override { return {}; }
+  Result<void> see(const LinearPlace&, int64_t, const Activation&) override { return {}; }
   Result<void> see_kv(int layer, int64_t sample, int64_t rows, const float* k, const float* v, int64_t stride) override;
-  Result<LinearGroup> group(int layer, LinearInput input, const LayerLoader& loader) override;
+  Result<LinearGroup> group(const LinearPlace& place, const LayerLoader& loader) override;
 
  private:
   // What the temperature is fitted on: keys of a whole sample, and a few of its queries.

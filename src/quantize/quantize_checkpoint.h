@@ -59,9 +59,10 @@ struct QuantizeSummary {
   std::string worst_tensor;
   std::vector<std::string> copied_files;
   std::vector<CalibrationSet::File> calibration_files;
-  std::vector<CalibrationSet::Coverage> coverage;  // of context lengths by the calibration's tokens
-  std::optional<KvReport> kv;                      // with QuantizeOptions::kv
-  std::vector<std::string> notes;                  // rules that matched nothing, what other engines will refuse
+  std::vector<CalibrationSet::Coverage> coverage;   // of context lengths by the calibration's tokens
+  std::vector<std::vector<int64_t>> expert_tokens;  // that passed each expert, by layer; dense layers are empty
+  std::optional<KvReport> kv;                       // with QuantizeOptions::kv
+  std::vector<std::string> notes;                   // rules that matched nothing, what other engines will refuse
 };
 
 // Writes model.safetensors (or shards), config.json with every key of the source's and a quantization_config, and

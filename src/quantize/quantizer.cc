@@ -22,7 +22,7 @@ std::string fused_group(const LinearModule& module, const TensorFormat& format) 
                                 : module.role == Role::kGate || module.role == Role::kUp ? "gate_up"
                                                                                          : "";
   if (part.empty()) return module.name;
-  return fmt::format("{} {} {}", module.layer, part, element_name(format.element));
+  return fmt::format("{} {} {} {}", module.layer, module.expert, part, element_name(format.element));
 }
 
 // The type of a tensor's values; empty for types that nothing here copies.
@@ -150,7 +150,7 @@ Result<float> Quantizer::earlier_input_scale(const WeightJob& job) {
   const EarlierScales& earlier = *options_.earlier;
   if (const auto stored = earlier.input_scales.find(job.module.name); stored != earlier.input_scales.end())
     return stored->second;
-  const std::string place = place_name(job.module.layer, input_of(job.module.role));
+  const std::string place = place_name(place_of(job.module));
   const auto seen = earlier.statistics.find(place);
   if (seen == earlier.statistics.end() || seen->second.channels() != job.module.cols)
     return fail(
@@ -228,6 +228,14 @@ Result<QuantizeSource> QuantizeSource::open(const Checkpoint& checkpoint, const 
     return fail({.what = fmt::format("{} needs calibration text", transforms.awq ? "AWQ" : "smoothing"),
                  .where = transforms.awq ? "--rounding awq" : "--smooth",
                  .remedy = "give some with --calibrate FILE"});
+  if (transforms.fitted() && checkpoint.config().experts)
+    return fail(
+        {.what = "factors per channel for a mixture of experts",
+         .where = transforms.awq ? "--rounding awq" : "--smooth",
+         .found = fmt::format("{}: all experts of a layer and its router would have to share them",
+                              checkpoint.config().architecture),
+         .expected = "a dense model",
+         .remedy = transforms.awq ? "use --rounding gptq" : "leave out --smooth; --rotate evens channels out too"});
   if (transforms.awq && transforms.smooth > 0)
     return fail({.what = "two ways to choose factors of the same channels",
                  .where = "--smooth, --rounding awq",

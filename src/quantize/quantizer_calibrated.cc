@@ -56,21 +56,21 @@ Error Quantizer::ended(Error error) {
 Result<void> Quantizer::calibrate() {
   if (!samples_) return {};
   if (jobs_.empty())
-    return calibrate_kv(
-        [](int layer, LinearInput input, const LayerLoader& loader) { return loader.group(layer, input); });
+    return calibrate_kv([](const LinearPlace& place, const LayerLoader& loader) { return loader.group(place); });
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
   OCTAVO_TRY(calibrator.run(*samples_));
   OCTAVO_ASSIGN(const std::vector<std::string> notes, calibrator.notes());
   summary_.notes.insert(summary_.notes.end(), notes.begin(), notes.end());
   OCTAVO_ASSIGN(statistics_, calibrator.statistics());
+  OCTAVO_ASSIGN(summary_.expert_tokens, calibrator.expert_tokens());
   if (options_.earlier)
     for (std::string& note : drift_notes(options_.earlier->statistics, statistics_))
       summary_.notes.push_back(std::move(note));
   if (!options_.kv) return {};
   // The second time, every layer is finished: the calibrator gives the weights it has made.
   return calibrate_kv(
-      [&](int layer, LinearInput input, const LayerLoader& loader) { return calibrator.group(layer, input, loader); });
+      [&](const LinearPlace& place, const LayerLoader& loader) { return calibrator.group(place, loader); });
 }
 
 Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) const {
@@ -78,9 +78,10 @@ Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) c
   OCTAVO_TRY(write_statistics(folder / kStatisticsName, statistics_));
   const TransformOptions& transforms = options_.transforms;
   const std::string described = transforms.describe();
-  return write_text_file(folder / kStatisticsReportName,
-                         statistics_report(statistics_, place_formats(), calibrate_.estimator,
-                                           {described, &*samples_, calibrate_.data.length, calibrate_.data.seed}));
+  return write_text_file(
+      folder / kStatisticsReportName,
+      statistics_report(statistics_, place_formats(), calibrate_.estimator,
+                        {described, &*samples_, calibrate_.data.length, calibrate_.data.seed, summary_.expert_tokens}));
 }
 
 // With one scale, of the element that a place's values get.
@@ -88,7 +89,7 @@ std::map<std::string, TensorFormat> Quantizer::place_formats() const {
   std::map<std::string, TensorFormat> formats;
   for (const LinearModule& module : modules_)
     if (const TensorFormat& own = summary_.plan.linear(module.name).activation; own.scaled())
-      formats.emplace(place_name(module.layer, input_of(module.role)), tensor_wide_format(own.element));
+      formats.emplace(place_name(place_of(module)), tensor_wide_format(own.element));
   for (size_t layer = 0; layer < summary_.plan.kv.size(); ++layer)
     for (const bool key : {true, false})
       if (const TensorFormat& own = key ? summary_.plan.kv[layer].k : summary_.plan.kv[layer].v; own.scaled())

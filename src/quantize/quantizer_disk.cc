@@ -43,8 +43,7 @@ void add_place(StatisticsBytes& bytes, int64_t channels) {
 StatisticsBytes statistics_bytes(const ModelConfig& c, bool head) {
   StatisticsBytes bytes;
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-    for (const int64_t channels : {c.hidden_size, c.q_size(), c.hidden_size, c.intermediate_size})
-      add_place(bytes, channels);
+    for (const LinearPlace& place : layer_places(c, static_cast<int>(layer))) add_place(bytes, input_cols(c, place));
     for (int64_t i = 0; i < 2 * c.num_kv_heads; ++i) add_place(bytes, c.head_dim);
   }
   if (head) add_place(bytes, c.hidden_size);

@@ -91,8 +91,7 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
   times.fit_tokens = CalibrationPass::fit_tokens(few);
   if (jobs_.empty())
     return try_kv(
-        few, pass, [](int layer, LinearInput input, const LayerLoader& loader) { return loader.group(layer, input); },
-        times);
+        few, pass, [](const LinearPlace& place, const LayerLoader& loader) { return loader.group(place); }, times);
   const std::vector<QuantizeJob> jobs(jobs_.begin(), jobs_.end());
   Calibrator calibrator(checkpoint_, summary_.plan, jobs, calibrate_, *work_, pool_, source_.transform());
   double weights_before = 0, fit_before = 0;
@@ -111,17 +110,16 @@ Result<void> Quantizer::try_calibration(const CalibrationSet& few, const PassOpt
   times.head_samples = head.seconds() - times.head_weights;
   if (!options_.kv) return {};
   return try_kv(
-      few, pass,
-      [&](int layer, LinearInput input, const LayerLoader& loader) { return calibrator.group(layer, input, loader); },
+      few, pass, [&](const LinearPlace& place, const LayerLoader& loader) { return calibrator.group(place, loader); },
       times);
 }
 
 Result<void> Quantizer::try_kv(const CalibrationSet& few, const PassOptions& pass, const KvCalibrator::Groups& groups,
                                TrialTimes& times) {
   const TimedPass one(pass, trial_layers(), false, [&](double) { times.kv_weights = 0; });
-  const auto timed = [&](int layer, LinearInput input, const LayerLoader& loader) {
+  const auto timed = [&](const LinearPlace& place, const LayerLoader& loader) {
     const auto start = Clock::now();
-    Result<LinearGroup> group = groups(layer, input, loader);
+    Result<LinearGroup> group = groups(place, loader);
     times.kv_weights += seconds_since(start);
     return group;
   };

@@ -126,7 +126,7 @@ Result<EarlierScales> read_earlier_scales(const std::filesystem::path& path, con
 Result<void> check_statistics(const EarlierScales& earlier, const std::vector<LinearModule>& modules) {
   if (earlier.statistics.empty()) return {};
   const auto known = [&](const LinearModule& module) {
-    const auto found = earlier.statistics.find(place_name(module.layer, input_of(module.role)));
+    const auto found = earlier.statistics.find(place_name(place_of(module)));
     return found != earlier.statistics.end() && found->second.channels() == module.cols;
   };
   if (std::any_of(modules.begin(), modules.end(), known)) return {};
@@ -135,8 +135,7 @@ Result<void> check_statistics(const EarlierScales& earlier, const std::vector<Li
                .where = earlier.path.string(),
                .found = fmt::format("{} places, such as {} with {} channels", earlier.statistics.size(), place,
                                     values.channels()),
-               .expected = fmt::format("{} with {} channels, and so on",
-                                       place_name(modules.front().layer, input_of(modules.front().role)),
+               .expected = fmt::format("{} with {} channels, and so on", place_name(place_of(modules.front())),
                                        modules.front().cols)});
 }
 

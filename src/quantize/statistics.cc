@@ -181,18 +181,16 @@ float ValueStatistics::amax() const {
   return channel_amax_.empty() ? 0.0f : *std::max_element(channel_amax_.begin(), channel_amax_.end());
 }
 
-std::string place_name(int layer, LinearInput input) {
-  switch (input) {
-    case LinearInput::kQkv:
-      return fmt::format("model.layers.{}.qkv_input", layer);
-    case LinearInput::kO:
-      return fmt::format("model.layers.{}.o_input", layer);
-    case LinearInput::kGateUp:
-      return fmt::format("model.layers.{}.gate_up_input", layer);
-    case LinearInput::kDown:
-      return fmt::format("model.layers.{}.down_input", layer);
-    case LinearInput::kHead:
-      break;
+std::string place_name(const LinearPlace& place) {
+  constexpr std::pair<LinearInput, std::string_view> kNames[] = {{LinearInput::kQkv, "qkv_input"},
+                                                                 {LinearInput::kO, "o_input"},
+                                                                 {LinearInput::kGateUp, "gate_up_input"},
+                                                                 {LinearInput::kDown, "down_input"},
+                                                                 {LinearInput::kRouter, "router_input"}};
+  for (const auto& [input, name] : kNames) {
+    if (input != place.input) continue;
+    const std::string expert = place.expert < 0 ? "" : fmt::format("experts.{}.", place.expert);
+    return fmt::format("model.layers.{}.{}{}", place.layer, expert, name);
   }
   return "lm_head.input";
 }

@@ -74,9 +74,9 @@ class ValueStatistics {
 };
 
 // Of the whole model, by place: "model.layers.3.qkv_input", ..., "model.layers.3.k_cache.2" (KV head 2),
-// "lm_head.input".
+// "model.layers.3.router_input", "model.layers.3.experts.7.down_input", "lm_head.input".
 using StatisticsMap = std::map<std::string, ValueStatistics>;
-std::string place_name(int layer, LinearInput input);
+std::string place_name(const LinearPlace& place);
 std::string kv_place_name(int layer, bool key, int64_t head);
 
 }  // namespace octavo

@@ -81,8 +81,12 @@ Json source_json(const ReportSource& source) {
                      {"tokens", file.tokens_used}});
   for (const CalibrationSet::Coverage& band : set.coverage())
     coverage.push_back({{"begin", band.begin}, {"end", band.end}, {"tokens", band.tokens}});
-  return {{"seed", source.seed},    {"samples", set.samples.size()}, {"length", source.length},
-          {"tokens", set.tokens()}, {"files", std::move(files)},     {"coverage", std::move(coverage)}};
+  Json json = {{"seed", source.seed},    {"samples", set.samples.size()}, {"length", source.length},
+               {"tokens", set.tokens()}, {"files", std::move(files)},     {"coverage", std::move(coverage)}};
+  for (size_t layer = 0; layer < source.expert_tokens.size(); ++layer)
+    if (!source.expert_tokens[layer].empty())
+      json["experts"].push_back({{"layer", layer}, {"tokens", source.expert_tokens[layer]}});
+  return json;
 }
 
 }  // namespace

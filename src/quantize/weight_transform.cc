@@ -40,6 +40,14 @@ constexpr TensorKind kKinds[] = {
     {"mlp.gate_proj", Space::kResidual, Space::kFree, kGateUp, {}, "post_attention_layernorm"},
     {"mlp.up_proj", Space::kResidual, Space::kFree, kGateUp, kDown, "post_attention_layernorm"},
     {"mlp.down_proj", Space::kGated, Space::kResidual, kDown, {}, {}},
+    {"mlp.gate", Space::kResidual, Space::kFree, {}, {}, "post_attention_layernorm"},
+    {"mlp.experts.*.gate_proj", Space::kResidual, Space::kFree, {}, {}, "post_attention_layernorm"},
+    {"mlp.experts.*.up_proj", Space::kResidual, Space::kFree, {}, {}, "post_attention_layernorm"},
+    {"mlp.experts.*.down_proj", Space::kGated, Space::kResidual, {}, {}, {}},
+    {"block_sparse_moe.gate", Space::kResidual, Space::kFree, {}, {}, "post_attention_layernorm"},
+    {"block_sparse_moe.experts.*.w1", Space::kResidual, Space::kFree, {}, {}, "post_attention_layernorm"},
+    {"block_sparse_moe.experts.*.w3", Space::kResidual, Space::kFree, {}, {}, "post_attention_layernorm"},
+    {"block_sparse_moe.experts.*.w2", Space::kGated, Space::kResidual, {}, {}, {}},
     {"input_layernorm", Space::kFree, Space::kFree, {}, kQkv, {}, true},
     {"post_attention_layernorm", Space::kFree, Space::kFree, {}, kGateUp, {}, true},
     {"model.norm", Space::kFree, Space::kFree, {}, {}, {}, true},
@@ -72,6 +80,16 @@ struct WeightTransform::Tensor {
 
 namespace {
 
+// "*" in a kind's name stands for a number.
+bool is_kind(std::string_view kind, std::string_view module) {
+  const size_t star = kind.find('*');
+  if (star == std::string_view::npos) return kind == module;
+  const std::string_view head = kind.substr(0, star), tail = kind.substr(star + 1);
+  if (module.size() <= head.size() + tail.size() || !module.starts_with(head) || !module.ends_with(tail)) return false;
+  const std::string_view number = module.substr(star, module.size() - head.size() - tail.size());
+  return number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 std::optional<WeightTransform::Tensor> tensor_of(std::string_view name) {
   WeightTransform::Tensor tensor{.kind = nullptr, .layer = -1, .bias = name.ends_with(".bias"), .name = "", .norm = ""};
   if (!tensor.bias && !name.ends_with(".weight")) return std::nullopt;
@@ -86,7 +104,7 @@ std::optional<WeightTransform::Tensor> tensor_of(std::string_view name) {
     module = {rest + 1, static_cast<size_t>(end - rest - 1)};
   }
   for (const TensorKind& kind : kKinds)
-    if (kind.name == module) tensor.kind = &kind;
+    if (is_kind(kind.name, module)) tensor.kind = &kind;
   if (tensor.kind == nullptr) return std::nullopt;
   if (!tensor.kind->norm.empty()) tensor.norm = fmt::format("{}{}.weight", prefix, tensor.kind->norm);
   return tensor;
@@ -110,7 +128,7 @@ WeightTransform::WeightTransform(const Checkpoint& source, const TransformOption
   rotation_.emplace(config_.hidden_size, options.seed);
   config_.tied_embeddings = false;
   if (options.rotate == TransformOptions::Rotate::kOnline)
-    config_.down_hadamard = largest_power_of_two(config_.intermediate_size);
+    config_.down_hadamard = largest_power_of_two(config_.shared_intermediate());
 }
 
 Result<std::unique_ptr<WeightTransform>> WeightTransform::create(const Checkpoint& source,

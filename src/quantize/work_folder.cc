@@ -47,6 +47,8 @@ constexpr std::pair<LinearInput, std::string_view> kFactorNames[] = {{LinearInpu
                                                                      {LinearInput::kGateUp, "gate_up.factors"},
                                                                      {LinearInput::kDown, "down.factors"}};
 
+constexpr std::string_view kExpertTokens = "expert_tokens";
+
 Result<std::span<const std::byte>> bytes_of(const TensorReader& reader, const std::string& name, size_t size,
                                             const fs::path& file) {
   const TensorEntry* entry = reader.find(name);
@@ -197,7 +199,11 @@ Result<void> WorkFolder::save(int layer, const QuantizedLayer& weights, const La
   for (const auto& [input, name] : kFactorNames)
     if (const auto own = factors.find(input); own != factors.end())
       layout.push_back({std::string(name), ElementType::kF32, {static_cast<int64_t>(own->second.size())}});
+  if (!record.expert_tokens.empty())
+    layout.push_back({std::string(kExpertTokens), ElementType::kInt64, {std::ssize(record.expert_tokens)}});
   OCTAVO_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(file(layer), std::move(layout)));
+  if (!record.expert_tokens.empty())
+    OCTAVO_TRY(writer.write(kExpertTokens, 0, std::as_bytes(std::span(record.expert_tokens))));
   for (const auto& [module, linear] : weights) {
     const OuterScale& outer = linear.matrix.outer;
     const double figures[kFigures] = {linear.input_scale, linear.objective, linear.rounding_objective,
@@ -241,6 +247,18 @@ Result<LayerFactors> WorkFolder::load_factors(int layer) const {
     OCTAVO_TRY(reader->read_f32(*entry, 0, 1, own));
   }
   return factors;
+}
+
+Result<std::vector<int64_t>> WorkFolder::load_expert_tokens(int layer) const {
+  OCTAVO_ASSIGN(const auto reader, open_safetensors(file(layer)));
+  std::vector<int64_t> tokens;
+  const TensorEntry* entry = reader->find(kExpertTokens);
+  if (entry == nullptr || entry->shape.size() != 1) return tokens;
+  tokens.resize(static_cast<size_t>(entry->shape[0]));
+  OCTAVO_ASSIGN(const auto bytes,
+                bytes_of(*reader, std::string(kExpertTokens), tokens.size() * sizeof(int64_t), file(layer)));
+  if (!bytes.empty()) std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  return tokens;
 }
 
 namespace {

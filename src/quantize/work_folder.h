@@ -34,7 +34,8 @@ using LayerFactors = std::map<LinearInput, std::vector<float>>;
 struct LayerRecord {
   StatisticsMap statistics;
   LayerFactors factors;
-  std::vector<std::string> notes;  // a line each
+  std::vector<int64_t> expert_tokens;  // that passed each expert; empty for a dense layer
+  std::vector<std::string> notes;      // a line each
 };
 
 class WorkFolder {
@@ -59,6 +60,7 @@ class WorkFolder {
   // `formats`: of the modules wanted. A damaged file is an error that names it.
   Result<QuantizedLayer> load(int layer, const std::map<std::string, std::pair<TensorFormat, Shape>>& formats) const;
   Result<LayerFactors> load_factors(int layer) const;
+  Result<std::vector<int64_t>> load_expert_tokens(int layer) const;
   Result<StatisticsMap> load_statistics(int layer) const;
   Result<std::vector<std::string>> load_notes(int layer) const;
   void remove();

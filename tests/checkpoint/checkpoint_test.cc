@@ -16,10 +16,11 @@ namespace octavo {
 namespace {
 
 const std::filesystem::path kTiny = kTestData / "tiny";
-constexpr const char* kDense[] = {"llama_attention_bias", "llama_rope_dynamic", "llama_rope_linear",
+constexpr const char* kModels[] = {"llama_attention_bias", "llama_rope_dynamic", "llama_rope_linear",
                                   "llama_rope_llama3",    "llama_rope_yarn",    "llama_tied",
-                                  "llama_untied_hd64",    "mistral_sliding",    "qwen2_bias",
-                                  "qwen3_qk_norm",        "qwen3_yarn"};
+                                  "llama_untied_hd64",    "mistral_sliding",    "mixtral",
+                                  "qwen2_bias",           "qwen3_moe",          "qwen3_qk_norm",
+                                  "qwen3_yarn"};
 
 // Takes everything a decoder takes.
 void use_all(const Checkpoint& checkpoint) {
@@ -47,8 +48,8 @@ void use_all(const Checkpoint& checkpoint) {
   }
 }
 
-TEST(Checkpoint, EveryTensorOfEveryDenseModelIsUsed) {
-  for (const char* name : kDense) {
+TEST(Checkpoint, EveryTensorOfEveryModelIsUsed) {
+  for (const char* name : kModels) {
     SCOPED_TRACE(name);
     const auto checkpoint = Checkpoint::open(kTiny / name);
     ASSERT_TRUE(checkpoint) << checkpoint.error().message();

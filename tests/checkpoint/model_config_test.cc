@@ -10,10 +10,19 @@
 namespace octavo {
 namespace {
 
-constexpr const char* kDense[] = {"llama_attention_bias", "llama_rope_dynamic", "llama_rope_linear",
-                                  "llama_rope_llama3",    "llama_rope_yarn",    "llama_tied",
-                                  "llama_untied_hd64",    "mistral_sliding",    "qwen2_bias",
-                                  "qwen3_qk_norm",        "qwen3_yarn"};
+constexpr const char* kModels[] = {"llama_attention_bias",
+                                   "llama_rope_dynamic",
+                                   "llama_rope_linear",
+                                   "llama_rope_llama3",
+                                   "llama_rope_yarn",
+                                   "llama_tied",
+                                   "llama_untied_hd64",
+                                   "mistral_sliding",
+                                   "mixtral",
+                                   "qwen2_bias",
+                                   "qwen3_moe",
+                                   "qwen3_qk_norm",
+                                   "qwen3_yarn"};
 
 ModelConfig parse(const std::string& json) {
   const auto config = parse_model_config(json, "config.json");
@@ -35,8 +44,8 @@ std::string with(const std::string& keys, const std::string& type = "llama") {
          (keys.empty() ? "" : "," + keys) + "}";
 }
 
-TEST(ModelConfig, BothSpellingsOfEveryDenseModelParseToTheSame) {
-  for (const char* name : kDense) {
+TEST(ModelConfig, BothSpellingsOfEveryModelParseToTheSame) {
+  for (const char* name : kModels) {
     SCOPED_TRACE(name);
     const auto folder = kTestData / "tiny" / name;
     const ModelConfig old_spelling = parse(*read_text_file(folder / "config.json"));
@@ -54,7 +63,7 @@ TEST(ModelConfig, OtherKindsOfAttentionAreRefusedByTheirModelType) {
 }
 
 TEST(ModelConfig, WhatIsWrittenParsesBackToTheSame) {
-  for (const char* name : kDense) {
+  for (const char* name : kModels) {
     SCOPED_TRACE(name);
     const ModelConfig config = parse(*read_text_file(kTestData / "tiny" / name / "config.json"));
     EXPECT_EQ(parse(write_model_config(config)), config);
@@ -204,11 +213,73 @@ TEST(ModelConfig, TokenIds) {
 
 TEST(ModelConfig, UnsupportedModelsAreNamedWithTheSupportedOnes) {
   expect_refused(R"({"model_type":"gemma3_text","hidden_size":64})", "gemma3_text");
-  expect_refused(R"({"model_type":"mixtral"})", "llama, mistral, qwen2, qwen3");
+  expect_refused(R"({"model_type":"gemma3_text"})", "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe");
   expect_refused(R"({"hidden_size":64})", "model_type");
   expect_refused(with(R"("architectures":["LlamaForSequenceClassification"])"), "architectures");
   expect_refused(with(R"("hidden_act":"gelu")"), "hidden_act");
-  EXPECT_EQ(supported_model_types(), (std::vector<std::string>{"llama", "mistral", "qwen2", "qwen3"}));
+  EXPECT_EQ(supported_model_types(),
+            (std::vector<std::string>{"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}));
+}
+
+TEST(ModelConfig, Experts) {
+  const ModelConfig mixtral = parse(R"({"model_type":"mixtral"})");
+  EXPECT_EQ(mixtral.experts, (ExpertsConfig{.count = 8,
+                                            .per_token = 2,
+                                            .intermediate_size = 14336,
+                                            .normalize = true,
+                                            .layers = std::vector<bool>(32, true)}));
+  EXPECT_EQ(mixtral.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(mixtral.rope.theta, 1e6);
+  EXPECT_EQ(mixtral.sliding_window, std::vector<int64_t>(32, 0));
+  EXPECT_EQ(parse(with(R"("sliding_window":512)", "mixtral")).sliding_window, std::vector<int64_t>(3, 512));
+  const ModelConfig qwen = parse(R"({"model_type":"qwen3_moe"})");
+  EXPECT_EQ(qwen.experts, (ExpertsConfig{.count = 128,
+                                         .per_token = 8,
+                                         .intermediate_size = 768,
+                                         .normalize = false,
+                                         .layers = std::vector<bool>(24, true)}));
+  EXPECT_EQ(parse(with(R"("num_local_experts":4,"num_experts_per_tok":3)", "qwen3_moe")).experts->count, 4);
+  EXPECT_TRUE(parse(with(R"("norm_topk_prob":true)", "qwen3_moe")).experts->normalize);
+  EXPECT_EQ(parse(with(R"("decoder_sparse_step":2)", "qwen3_moe")).experts->layers,
+            (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(parse(with(R"("mlp_only_layers":[0,2])", "qwen3_moe")).experts->layers,
+            (std::vector<bool>{false, true, false}));
+  // Without a layer or an expert it is a dense model.
+  for (const char* dense : {R"("num_experts":0)", R"("mlp_only_layers":[0,1,2])", R"("decoder_sparse_step":4)"})
+    EXPECT_FALSE(parse(with(dense, "qwen3_moe")).experts) << dense;
+  EXPECT_FALSE(parse(with(R"("num_experts":8)")).experts);
+  expect_refused(with(R"("num_experts":4,"num_experts_per_tok":5)", "qwen3_moe"), "num_experts_per_tok");
+  expect_refused(with(R"("num_experts_per_tok":0)", "mixtral"), "num_experts_per_tok");
+  expect_refused(with(R"("num_local_experts":-1)", "mixtral"), "num_local_experts");
+  expect_refused(with(R"("mlp_only_layers":[3])", "qwen3_moe"), "a list of layers below 3");
+  expect_refused(with(R"("mlp_only_layers":3)", "qwen3_moe"), "mlp_only_layers");
+  expect_refused(with(R"("decoder_sparse_step":0)", "qwen3_moe"), "decoder_sparse_step");
+  expect_refused(with(R"("moe_intermediate_size":0)", "qwen3_moe"), "moe_intermediate_size");
+}
+
+// Routers are named to no scheme; experts are, each by its own name and all by their role.
+TEST(ModelConfig, ExpertsAreModules) {
+  const ModelConfig config = parse(
+      with(R"("num_experts":2,"num_experts_per_tok":1,"moe_intermediate_size":32,"mlp_only_layers":[1])", "qwen3_moe"));
+  std::vector<std::string> names;
+  for (const LinearModule& module : config.linear_modules())
+    if (module.layer == 2)
+      names.push_back(fmt::format("{} {}x{} {}", module.name, module.rows, module.cols, module.expert));
+  EXPECT_EQ(std::vector<std::string>(names.begin() + 4, names.end()),
+            (std::vector<std::string>{
+                "model.layers.2.mlp.gate 2x64 -1", "model.layers.2.mlp.experts.0.gate_proj 32x64 0",
+                "model.layers.2.mlp.experts.0.up_proj 32x64 0", "model.layers.2.mlp.experts.0.down_proj 64x32 0",
+                "model.layers.2.mlp.experts.1.gate_proj 32x64 1", "model.layers.2.mlp.experts.1.up_proj 32x64 1",
+                "model.layers.2.mlp.experts.1.down_proj 64x32 1"}));
+  const auto plan = make_plan(config, {.scheme = "fp8", .ignore = {"down_proj"}});
+  ASSERT_TRUE(plan) << plan.error().message();
+  EXPECT_EQ(plan->linear("model.layers.0.mlp.gate").weight, plain_format(ElementType::kF32));
+  EXPECT_EQ(plan->linear("model.layers.0.mlp.gate").activation, plain_format(ElementType::kF32));
+  EXPECT_EQ(plan->linear("model.layers.0.mlp.experts.1.up_proj").weight.element, ElementType::kE4m3);
+  EXPECT_EQ(plan->linear("model.layers.0.mlp.experts.1.down_proj").weight, plain_format(ElementType::kBf16));
+  const auto named = make_plan(config, {.scheme = "fp8", .ignore = {}, .overrides = {{"router", "fp8"}}});
+  ASSERT_TRUE(named) << named.error().message();
+  EXPECT_EQ(named->linear("model.layers.0.mlp.gate").weight.element, ElementType::kE4m3);
 }
 
 TEST(ModelConfig, NumbersOutOfRange) {

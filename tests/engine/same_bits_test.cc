@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, SameBits,
                                                           "int4-g32-zp", "mxfp8", "mxfp4", "nvfp4")),
                          plan_name);
 INSTANTIATE_TEST_SUITE_P(OtherModels, SameBits,
-                         testing::Combine(testing::Values("mistral_sliding", "qwen3_qk_norm"),
+                         testing::Combine(testing::Values("mistral_sliding", "mixtral", "qwen3_moe", "qwen3_qk_norm"),
                                           testing::Values("float32", "bf16", "fp8", "fp8-weight", "fp8-block",
                                                           "fp8-tensor", "int8", "nvfp4")),
                          plan_name);

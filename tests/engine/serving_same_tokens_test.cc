@@ -137,6 +137,7 @@ TEST_P(SameTokens, UnderAnySchedule) {
 INSTANTIATE_TEST_SUITE_P(Formats, SameTokens,
                          testing::Values(Format{"llama_untied_hd64", "fp8"}, Format{"llama_tied", "int8"},
                                          Format{"qwen3_qk_norm", "bf16"}, Format{"mistral_sliding", "fp8"},
+                                         Format{"mixtral", "fp8"}, Format{"qwen3_moe", "int8"},
                                          Format{"llama_tied", "fp8", "fp8_e4m3:block32:wide3"},
                                          Format{"llama_untied_hd64", "bf16", "int8:channel:static:wide2:temperature"}),
                          [](const auto& instance) {

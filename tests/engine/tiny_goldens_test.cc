@@ -1,4 +1,4 @@
-// Every dense architecture against transformers in FP32: logits, hidden states, and greedy tokens through the cache.
+// Every architecture against transformers in FP32: logits, hidden states, and greedy tokens through the cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -94,7 +94,8 @@ TEST_P(TinyGoldens, GreedyThroughTheCacheAgrees) {
 INSTANTIATE_TEST_SUITE_P(Models, TinyGoldens,
                          testing::Values("llama_tied", "llama_untied_hd64", "llama_attention_bias", "llama_rope_linear",
                                          "llama_rope_dynamic", "llama_rope_llama3", "llama_rope_yarn",
-                                         "mistral_sliding", "qwen2_bias", "qwen3_qk_norm", "qwen3_yarn"),
+                                         "mistral_sliding", "mixtral", "qwen2_bias", "qwen3_moe", "qwen3_qk_norm",
+                                         "qwen3_yarn"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -39,7 +39,7 @@ PrecisionPlan changed(const ModelConfig& config, const SensitivityEntry& entry) 
 }
 
 TEST(Sensitivity, EveryEntryIsTheComparisonOfItsPlanToTheLastBit) {
-  for (const std::string name : {"llama_untied_hd64", "qwen3_qk_norm", "mistral_sliding"}) {
+  for (const std::string name : {"llama_untied_hd64", "qwen3_qk_norm", "mistral_sliding", "qwen3_moe"}) {
     const TinyModelFolder folder(name);
     const std::string text = random_text();
     const auto measured = measure_sensitivity(folder.path(), text, options_of());

@@ -12,8 +12,8 @@ namespace octavo {
 
 class CalibratedFolder : public testing::Test {
  protected:
-  void make(const Change& change = {}) {
-    std::string config(kOddModel);
+  void make(const Change& change = {}, std::string_view model = kOddModel) {
+    std::string config(model);
     config.replace(config.find("\"vocab_size\": 96"), 16, "\"vocab_size\": 320");
     write_model(model_, config, ElementType::kBf16, change);
     write(model_ / "tokenizer.json", byte_tokenizer_json({}, 320, {1, 2}));

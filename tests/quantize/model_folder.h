@@ -27,6 +27,15 @@ inline constexpr std::string_view kOddModel = R"({
   "torch_dtype": "bfloat16", "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "an_unknown_key": {"kept": [1, 2.5]}
 })";
 
+// Two layers of experts and a dense one between them; more experts than some samples have tokens for.
+inline constexpr std::string_view kExpertModel = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 320, "intermediate_size": 192,
+  "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 96,
+  "max_position_embeddings": 256, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "num_experts": 24,
+  "num_experts_per_tok": 3, "moe_intermediate_size": 96, "norm_topk_prob": true, "mlp_only_layers": [1]
+})";
+
 using Change = std::function<void(const std::string& name, std::vector<float>& values, const Shape& shape)>;
 
 // Writes config.json and model.safetensors with weights N(0, 0.05) rounded to `element`; `change` may alter the values.

@@ -27,57 +27,52 @@ float* grow(AlignedArray<float>& memory, int64_t count) {
   return memory.data();
 }
 
+constexpr int64_t kRowsAtOnce = 4;  // that a thread gathers or adds at least
+
 }  // namespace
 
-std::span<const Role> roles_of(LinearInput input) {
-  static constexpr Role kRoles[] = {Role::kQ,    Role::kK,  Role::kV,    Role::kO,
-                                    Role::kGate, Role::kUp, Role::kDown, Role::kHead};
-  const std::span<const Role> roles = kRoles;
-  switch (input) {
+LinearGroup& DecoderLayer::group(const LinearPlace& place) {
+  const auto expert = static_cast<size_t>(place.expert);
+  switch (place.input) {
     case LinearInput::kQkv:
-      return roles.subspan(0, 3);
+      return qkv;
     case LinearInput::kO:
-      return roles.subspan(3, 1);
+      return o;
     case LinearInput::kGateUp:
-      return roles.subspan(4, 2);
+      return place.expert < 0 ? gate_up : experts[expert].gate_up;
     case LinearInput::kDown:
-      return roles.subspan(6, 1);
+      return place.expert < 0 ? down : experts[expert].down;
+    case LinearInput::kRouter:
+      return router;
     case LinearInput::kHead:
-      return roles.subspan(7, 1);
+      break;
   }
-  return {};
+  OCTAVO_CHECK(false, "the head is no group of layer {}", place.layer);
 }
 
-LinearInput input_of(Role role) {
-  for (const LinearInput input : {LinearInput::kQkv, LinearInput::kO, LinearInput::kGateUp, LinearInput::kDown}) {
-    const std::span<const Role> roles = roles_of(input);
-    if (std::find(roles.begin(), roles.end(), role) != roles.end()) return input;
-  }
-  return LinearInput::kHead;
+std::vector<const LinearGroup*> DecoderLayer::groups() const {
+  if (experts.empty()) return {&qkv, &o, &gate_up, &down};
+  std::vector<const LinearGroup*> all = {&qkv, &o, &router};
+  for (const Expert& expert : experts) all.insert(all.end(), {&expert.gate_up, &expert.down});
+  return all;
 }
 
 LayerLoader::LayerLoader(const Checkpoint& checkpoint, const PrecisionPlan& plan, Isa isa, ThreadPool& pool,
                          LoadReport& report)
-    : checkpoint_(checkpoint),
-      plan_(plan),
-      isa_(isa),
-      pool_(pool),
-      report_(report),
-      modules_(checkpoint.config().linear_modules()) {}
+    : checkpoint_(checkpoint), plan_(plan), isa_(isa), pool_(pool), report_(report) {
+  for (LinearModule& module : checkpoint.config().linear_modules())
+    modules_[place_of(module)].push_back(std::move(module));
+}
 
-Result<LinearGroup> LayerLoader::group(int layer, LinearInput input, LinearSource source) const {
-  std::vector<LinearModule> members;
-  for (const Role role : roles_of(input))
-    for (const LinearModule& module : modules_)
-      if (module.layer == layer && module.role == role) members.push_back(module);
+Result<LinearGroup> LayerLoader::group(const LinearPlace& place, LinearSource source) const {
   OCTAVO_ASSIGN(LinearGroup loaded,
-                LinearGroup::load(checkpoint_, plan_, members, source, isa_, pool_, report_.linears));
+                LinearGroup::load(checkpoint_, plan_, modules_.at(place), source, isa_, pool_, report_.linears));
   report_.linear_bytes += loaded.bytes();
   return loaded;
 }
 
-Result<LinearGroup> LayerLoader::group(int layer, LinearInput input) const {
-  return group(layer, input, [&](const LinearModule& module) { return checkpoint_.linear(module.name); });
+Result<LinearGroup> LayerLoader::group(const LinearPlace& place) const {
+  return group(place, [&](const LinearModule& module) { return checkpoint_.linear(module.name); });
 }
 
 Result<AlignedArray<float>> LayerLoader::final_norm() const {
@@ -101,6 +96,7 @@ Result<DecoderLayer> LayerLoader::frame(int index) const {
                          static_cast<int>(c.num_heads / c.num_kv_heads)};
   out.attention = &choose_attention(key, isa_);
   out.window = c.sliding_window.empty() ? 0 : c.sliding_window[static_cast<size_t>(index)];
+  if (c.has_experts(index)) out.experts.resize(static_cast<size_t>(c.experts->count));
   return out;
 }
 
@@ -151,10 +147,9 @@ Result<void> LayerLoader::load_kv(int index, DecoderLayer& out) const {
 
 Result<DecoderLayer> LayerLoader::load(int index) const {
   OCTAVO_ASSIGN(DecoderLayer out, frame(index));
-  OCTAVO_ASSIGN(out.qkv, group(index, LinearInput::kQkv));
-  OCTAVO_ASSIGN(out.o, group(index, LinearInput::kO));
-  OCTAVO_ASSIGN(out.gate_up, group(index, LinearInput::kGateUp));
-  OCTAVO_ASSIGN(out.down, group(index, LinearInput::kDown));
+  for (const LinearPlace& place : layer_places(checkpoint_.config(), index)) {
+    OCTAVO_ASSIGN(out.group(place), group(place));
+  }
   return out;
 }
 
@@ -197,10 +192,28 @@ void LayerRunner::attention_block(const DecoderLayer& layer, const LayerRows& r,
 }
 
 void LayerRunner::mlp_block(const DecoderLayer& layer, const LayerRows& r, ThreadPool& pool) {
+  layer.experts.empty() ? dense_block(layer, r, pool) : experts_block(layer, r, pool);
+}
+
+void LayerRunner::dense_block(const DecoderLayer& layer, const LayerRows& r, ThreadPool& pool) {
   project_gate_up(
       layer.gate_up, r.rows, [&](const Activation& out) { norm(layer.post_norm, r.x, out, pool); }, pool);
   add_projection(
       layer.down, r, [&](const Activation& out) { silu_gate(out, pool); }, pool);
+}
+
+void LayerRunner::experts_block(const DecoderLayer& layer, const LayerRows& r, ThreadPool& pool) {
+  route(layer, r, pool);
+  for (int64_t e = 0; e < std::ssize(layer.experts); ++e) {
+    const DecoderLayer::Expert& expert = layer.experts[static_cast<size_t>(e)];
+    const int64_t rows = std::ssize(routing_.rows_of(e));
+    if (rows == 0) continue;
+    project_gate_up(
+        expert.gate_up, rows, [&](const Activation& out) { expert_rows(e, out, pool); }, pool);
+    add_expert(
+        expert.down, e, [&](const Activation& out) { silu_gate(out, pool); }, pool);
+  }
+  add_experts(r, pool);
 }
 
 void LayerRunner::norm(const AlignedArray<float>& weight, const float* x, const Activation& out,
@@ -253,6 +266,48 @@ void LayerRunner::silu_gate(const Activation& out, ThreadPool& pool) const {
 
 void LayerRunner::add_projection(const LinearGroup& group, const LayerRows& r, Produce produce, ThreadPool& pool) {
   group.run(r.rows, produce, r.x, config_->hidden_size, true, activation_, pool, *scratch_);
+}
+
+void LayerRunner::route(const DecoderLayer& layer, const LayerRows& r, ThreadPool& pool) {
+  const int64_t hidden = config_->hidden_size, experts = std::ssize(layer.experts);
+  norm(layer.post_norm, r.x, float_rows(grow(normed_, r.rows * hidden), r.rows, hidden), pool);
+  float* const scores = grow(scores_, r.rows * experts);
+  const auto quantize = [&](const Activation& out) { producers_->quantize({normed_.data(), hidden, out}, pool); };
+  project(layer.router, r.rows, quantize, scores, experts, pool);
+  routing_.assign(scores, r.rows, *config_->experts, pool);
+  std::fill_n(grow(sum_, r.rows * hidden), r.rows * hidden, 0.0f);
+}
+
+void LayerRunner::expert_rows(int64_t expert, const Activation& out, ThreadPool& pool) {
+  const int64_t hidden = config_->hidden_size;
+  const std::span<const Routing::Row> rows = routing_.rows_of(expert);
+  float* const gathered = grow(gathered_, std::ssize(rows) * hidden);
+  pool.parallel_for(std::ssize(rows), kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      std::copy_n(normed_.data() + rows[static_cast<size_t>(i)].row * hidden, hidden, gathered + i * hidden);
+  });
+  producers_->quantize({gathered, hidden, out}, pool);
+}
+
+void LayerRunner::add_expert(const LinearGroup& down, int64_t expert, Produce produce, ThreadPool& pool) {
+  const int64_t hidden = config_->hidden_size;
+  const std::span<const Routing::Row> rows = routing_.rows_of(expert);
+  float* const out = grow(expert_out_, std::ssize(rows) * hidden);
+  project(down, std::ssize(rows), produce, out, hidden, pool);
+  pool.parallel_for(std::ssize(rows), kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto [row, weight] = rows[static_cast<size_t>(i)];
+      float* const sum = sum_.data() + row * hidden;
+      for (int64_t c = 0; c < hidden; ++c) sum[c] += weight * out[i * hidden + c];
+    }
+  });
+}
+
+void LayerRunner::add_experts(const LayerRows& r, ThreadPool& pool) const {
+  const int64_t hidden = config_->hidden_size;
+  pool.parallel_for(r.rows, kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin * hidden; i < end * hidden; ++i) r.x[i] += sum_[static_cast<size_t>(i)];
+  });
 }
 
 void LayerRunner::project(const LinearGroup& group, int64_t rows, Produce produce, float* output, int64_t stride,
