@@ -171,7 +171,7 @@ Result<void> Calibrator::see(const LinearPlace& place, int64_t sample, const Act
   if (seen->second.damaged()) return fail(damaged_activations(seen->first, *samples_, sample));
   if (!needs_hessian(place)) return {};
   std::unique_ptr<Hessian>& hessian = hessians_[place];
-  if (!hessian) hessian = std::make_unique<Hessian>(rows.cols, options_.isa);
+  if (!hessian) hessian = std::make_unique<Hessian>(rows.cols, options_.isa, hessian_work_);
   hessian->add(rows, pool_);
   return {};
 }

@@ -132,6 +132,7 @@ class Calibrator final : public PassVisitor {
   WeightTransform* const transform_;
 
   std::map<LinearPlace, std::vector<const QuantizeJob*>> jobs_of_;
+  HessianWork hessian_work_;
   std::map<LinearPlace, std::unique_ptr<Hessian>> hessians_;  // of the groups that are being seen
   StatisticsMap statistics_;                                  // of the layer that is being seen
   std::vector<int64_t> expert_tokens_;                        // of the same

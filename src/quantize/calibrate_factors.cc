@@ -46,7 +46,7 @@ Result<void> Calibrator::see_source(const LinearPlace& place, int64_t sample, co
   for (const float amax : seen.amax)
     if (!std::isfinite(amax)) return fail(damaged_activations(place_name(place), *samples_, sample));
   if (!transform_->options().awq) return {};
-  if (!seen.hessian) seen.hessian = std::make_unique<Hessian>(rows.cols, options_.isa);
+  if (!seen.hessian) seen.hessian = std::make_unique<Hessian>(rows.cols, options_.isa, hessian_work_);
   seen.hessian->add(rows, pool_);
   return {};
 }

@@ -50,6 +50,12 @@ std::vector<float> row_factors(const Activation& rows, ThreadPool& pool) {
   return factors;
 }
 
+// Tokens with the zeros behind them that a block is packed with: at most a quarter more, and few different numbers.
+int64_t padded_tokens(int64_t tokens) {
+  const int64_t step = std::max<int64_t>(16, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens))) / 4);
+  return (tokens + step - 1) / step * step;
+}
+
 // out[c][r] = rows[r][c] x factors[r], `stride` elements between the rows of out.
 template <class T>
 void transpose(const Activation& rows, std::span<const float> factors, T* out, int64_t stride, ThreadPool& pool) {
@@ -69,56 +75,57 @@ void transpose(const Activation& rows, std::span<const float> factors, T* out, i
 
 }  // namespace
 
-Hessian::Hessian(int64_t size, Isa isa) : size_(size), isa_(isa), values_(static_cast<size_t>(size * size)) {}
+Hessian::Hessian(int64_t size, Isa isa, HessianWork& work)
+    : size_(size), isa_(isa), work_(&work), values_(static_cast<size_t>(size * size)) {}
 
 void Hessian::add(const Activation& rows, ThreadPool& pool) {
   OCTAVO_CHECK(rows.cols == size_ && !rows.format.scaled() && !mirrored_, "{} columns of {}", rows.cols, size_);
-  const int64_t tokens = rows.rows;
-  if (tokens <= 0) return;
+  if (rows.rows <= 0) return;
   const ElementType element = rows.format.element;
-  const int64_t bytes = element_bits(element) / 8, row_bytes = tokens * bytes;
+  const int64_t tokens = padded_tokens(rows.rows);
+  const int64_t bytes = element_bits(element) / 8, row_bytes = tokens * bytes, filled = rows.rows * bytes;
   const int64_t stride_bytes = (row_bytes + 63) / 64 * 64;
-  if (transposed_.size() < static_cast<size_t>(size_ * stride_bytes))
-    transposed_ = AlignedBytes(static_cast<size_t>(size_ * stride_bytes));
+  auto& [transposed, block, packed_blocks, scratch] = *work_;
+  if (transposed.size() < static_cast<size_t>(size_ * stride_bytes))
+    transposed = AlignedBytes(static_cast<size_t>(size_ * stride_bytes));
   for (int64_t r = 0; r < size_; ++r)  // an earlier, longer sample may have left values there
-    std::memset(transposed_.data() + r * stride_bytes + row_bytes, 0, static_cast<size_t>(stride_bytes - row_bytes));
+    std::memset(transposed.data() + r * stride_bytes + filled, 0, static_cast<size_t>(stride_bytes - filled));
   if (element == ElementType::kBf16)
-    transpose(rows, row_factors<uint16_t>(rows, pool), reinterpret_cast<uint16_t*>(transposed_.data()),
+    transpose(rows, row_factors<uint16_t>(rows, pool), reinterpret_cast<uint16_t*>(transposed.data()),
               stride_bytes / bytes, pool);
   else
-    transpose(rows, row_factors<float>(rows, pool), reinterpret_cast<float*>(transposed_.data()), stride_bytes / bytes,
+    transpose(rows, row_factors<float>(rows, pool), reinterpret_cast<float*>(transposed.data()), stride_bytes / bytes,
               pool);
 
   // H[b0.., b0..b1) += X^T X of the block's columns: the block is the weight, the features from b0 on are the input.
-  if (block_.size() < static_cast<size_t>(kBlock * row_bytes))
-    block_ = AlignedBytes(static_cast<size_t>(kBlock * row_bytes));
+  if (block.size() < static_cast<size_t>(kBlock * row_bytes))
+    block = AlignedBytes(static_cast<size_t>(kBlock * row_bytes));
   for (int64_t b0 = 0; b0 < size_; b0 += kBlock) {
     const int64_t b1 = std::min(size_, b0 + kBlock);
     const LinearKey key{plain_format(element), plain_format(element), b1 - b0, tokens};
     const LinearKernel& kernel = choose_linear(key, isa_);
     // Kept for the next sample: memory of packed weights goes back in large pieces alone (base/aligned.h), so that
     // blocks of every sample beside the layer's own weights would pile up.
-    PackedLinear& packed = packed_[key.rows];
-    if (packed.kernel != &kernel || packed.key.cols != tokens || packed.key.weight != key.weight)
-      packed = kernel.allocate(key);
+    PackedLinear& packed = packed_blocks[{key.rows, tokens}];
+    if (packed.kernel != &kernel || packed.key.weight != key.weight) packed = kernel.allocate(key);
     packed.kernel = &kernel;
     for (int64_t r = b0; r < b1; ++r)
-      std::memcpy(block_.data() + (r - b0) * row_bytes, transposed_.data() + r * stride_bytes,
+      std::memcpy(block.data() + (r - b0) * row_bytes, transposed.data() + r * stride_bytes,
                   static_cast<size_t>(row_bytes));
-    kernel.pack(packed, 0, {key.weight, key.rows, key.cols, block_.data(), nullptr});
+    kernel.pack(packed, 0, {key.weight, key.rows, key.cols, block.data(), nullptr});
     const Activation input{.format = key.activation,
                            .rows = size_ - b0,
                            .cols = tokens,
-                           .codes = transposed_.data() + b0 * stride_bytes,
+                           .codes = transposed.data() + b0 * stride_bytes,
                            .code_stride = stride_bytes};
     kernel.run({.weight = &packed,
                 .input = input,
                 .output = values_.data() + b0 * size_ + b0,
                 .output_stride = size_,
                 .accumulate = true},
-               pool, scratch_);
+               pool, scratch);
   }
-  tokens_ += tokens;
+  tokens_ += rows.rows;
 }
 
 void Hessian::clear(std::span<const int32_t> channels) {

@@ -16,10 +16,18 @@
 
 namespace octavo {
 
+// Memory that the Hessians of a model share, reused from sample to sample.
+class HessianWork {
+  friend class Hessian;
+  AlignedBytes transposed_, block_;
+  std::map<std::pair<int64_t, int64_t>, PackedLinear> packed_;  // blocks as weights, by columns and tokens
+  Scratch scratch_;
+};
+
 class Hessian {
  public:
-  // size: columns of the layer's weight.
-  Hessian(int64_t size, Isa isa);
+  // size: columns of the layer's weight. `work` outlives it.
+  Hessian(int64_t size, Isa isa, HessianWork& work);
 
   // What a Hessian of this size holds.
   static int64_t bytes(int64_t size) { return size * size * static_cast<int64_t>(sizeof(float)); }
@@ -41,12 +49,10 @@ class Hessian {
  private:
   int64_t size_;
   Isa isa_;
+  HessianWork* work_;
   int64_t tokens_ = 0;
   bool mirrored_ = false;
   AlignedArray<float> values_;  // rows by columns; the lower triangle of blocks is filled
-  AlignedBytes transposed_, block_;
-  std::map<int64_t, PackedLinear> packed_;  // a block of so many columns as a weight
-  Scratch scratch_;
 };
 
 }  // namespace octavo

@@ -15,7 +15,8 @@ TEST_P(EveryElement, IsTheSumOverTokens) {
   Random random(1);
   std::vector<double> expected(static_cast<size_t>(cols * cols));
   ThreadPool one(1), three(3);
-  Hessian a(cols, best_isa()), b(cols, best_isa());
+  HessianWork work;  // shared, as the Hessians of a layer do
+  Hessian a(cols, best_isa(), work), b(cols, best_isa(), work);
   ActivationBuffer buffer;
   for (const int64_t tokens : {70, 33, 129}) {
     const Activation rows = buffer.resize(plain_format(GetParam()), tokens, cols);
