@@ -67,9 +67,9 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.model = DATA / "tiny" / "llama_untied_hd64"
 
-    def copy_model(self, name="copy"):
+    def copy_model(self, name="copy", source=None):
         out = self.folder / name
-        shutil.copytree(self.model, out)
+        shutil.copytree(source or self.model, out)
         for path in out.iterdir():
             path.chmod(0o644)
         return out
@@ -717,6 +717,53 @@ class Bench(Case):
         self.assertIn("URL|MODEL", run("bench", "serve", code=2).stderr)
         self.assertIn("--request-rate", run("bench", "serve", "--help").stdout)
         self.assertNotIn("--request-rate", run("bench", "--help").stdout)
+
+
+class Experts(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = self.copy_model(source=DATA / "tiny" / "qwen3_moe")
+        (self.model / "tokenizer.json").write_text(json.dumps(byte_tokenizer(320)))
+        self.text = self.folder / "text.txt"
+        self.text.write_text("".join(chr(97 + i * i % 26) for i in range(4000)))
+
+    def test_shown_quantized_and_run(self):
+        self.assertIn("8 experts of 48 in 2 layers, 3 for each token", run("inspect", self.model).stdout)
+        facts = json.loads(run("inspect", self.model, "--json").stdout)
+        self.assertEqual(facts["experts"], {"count": 8, "per_token": 3, "intermediate_size": 48, "layers": 2})
+        router = next(line for line in facts["plan"] if line["role"] == "router")
+        self.assertEqual((router["weight"], router["activation"]), ("float32", "float32"))
+        flags = ["--scheme", "fp8-static", "--calibrate", self.text, "--samples", "4", "--length", "64"]
+        self.assertIn("calibration on 256 tokens", run("quantize", self.model, self.folder / "x", *flags, "--dry-run").stdout)
+        shown = run("quantize", self.model, self.folder / "out", *flags).stdout
+        self.assertRegex(shown, r"tokens by expert: \d+ to \d+, half of them \d+ or more; of 16 experts \d+ saw none")
+        out = json.loads(run("quantize", self.model, self.folder / "again", *flags, "--json").stdout)
+        tokens = out["calibration"]["expert_tokens"]
+        self.assertEqual([sum(layer) for layer in tokens], [3 * 256, 0, 3 * 256])
+        config = json.loads((self.folder / "out" / "config.json").read_text())["quantization_config"]
+        self.assertIn("model.layers.0.mlp.gate", config.get("modules_to_not_convert", config.get("ignore")))
+        run("run", self.folder / "out", "--prompt", "x", "--raw", "--max-tokens", "4")
+        for extra, word in ((["--smooth", "0.5"], "--smooth"), (["--rounding", "awq"], "--rounding awq")):
+            error = run("quantize", self.model, self.folder / "no", "--scheme", "int8", "--calibrate", self.text, *extra,
+                        code=1).stderr
+            self.assertIn("mixture of experts", error)
+            self.assertIn(f"where:    {word}", error)
+
+    def test_a_plan_is_found_and_written(self):
+        result, plan = self.folder / "s.json", self.folder / "plan.json"
+        run("sensitivity", self.model, "--text", self.text, "--tokens", "128", "--context", "64", "--scheme", "fp8,int4",
+            "--out", result)
+        entries = json.loads(result.read_text())["entries"]
+        self.assertEqual(len(entries), 3 * (7 * 2 + 2) + 2)  # experts of a layer are lowered together
+        run("sensitivity", self.model, "--from", result, "--budget", "7bpw", "--plan-out", plan)
+        linears = json.loads(plan.read_text())["linears"]
+        self.assertEqual(linears["model.layers.0.mlp.gate"], "float32")
+        self.assertEqual({linears[f"model.layers.0.mlp.experts.{e}.up_proj"] for e in range(8)},
+                         {linears["model.layers.0.mlp.experts.0.up_proj"]})
+        run("logits", self.model, "--ids", "9,8,7", "--out", self.folder / "a", "--plan", plan)
+        run("quantize", self.model, self.folder / "q", "--plan", plan)
+        run("logits", self.folder / "q", "--ids", "9,8,7", "--out", self.folder / "b", "--kv-cache-dtype", "bf16")
+        self.assertEqual((self.folder / "a").read_bytes(), (self.folder / "b").read_bytes())
 
 
 if __name__ == "__main__":

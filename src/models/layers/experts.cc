@@ -1,8 +1,9 @@
 #include "models/layers/experts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
+
+#include "kernels/math.h"
 
 namespace octavo {
 namespace {
@@ -24,7 +25,7 @@ void choose(std::span<float> p, int64_t most, int32_t* chosen, float* weights) {
 void softmax(std::span<float> row) {
   const float largest = *std::max_element(row.begin(), row.end());
   float sum = 0;
-  for (float& value : row) sum += value = std::exp(value - largest);
+  for (float& value : row) sum += value = exp2_exact((value - largest) * kLog2E);
   for (float& value : row) value /= sum;
 }
 

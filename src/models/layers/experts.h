@@ -11,7 +11,7 @@
 namespace octavo {
 
 // Formula (transformers' Mixtral and Qwen3-MoE): p = softmax over all of a row's scores, in FP32; the per_token largest
-// are chosen, of equals the first; normalize: their p are divided by their sum.
+// are chosen, of equals the first; normalize: their p are divided by their sum. Its bits: docs/semantics.md.
 class Routing {
  public:
   struct Row {
