@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "checkpoint/gguf.h"
+#include "checkpoint/model_config_experts.h"
 
 namespace octavo {
 namespace {
@@ -14,7 +15,8 @@ struct Architecture {
 };
 constexpr Architecture kArchitectures[] = {{"llama", "llama", "LlamaForCausalLM", false, false},
                                            {"qwen2", "qwen2", "Qwen2ForCausalLM", true, false},
-                                           {"qwen3", "qwen3", "Qwen3ForCausalLM", false, true}};
+                                           {"qwen3", "qwen3", "Qwen3ForCausalLM", false, true},
+                                           {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", false, true}};
 
 constexpr int64_t kMaxSize = INT32_MAX, kMaxLayers = 4096, kMaxHeads = 65536;
 
@@ -108,12 +110,39 @@ Result<void> read_sizes(const Gguf& gguf, const Metadata& meta, ModelConfig& con
     return fail({.what = "tensor is missing or has the wrong shape",
                  .where = fmt::format("{}, tensor token_embd.weight", gguf.path().string())});
   config.vocab_size = embedding->shape[0];
-  OCTAVO_ASSIGN(const int64_t experts, meta.integer("expert_count", 0, 0, kMaxSize));
-  if (experts > 0)
-    return fail({.what = "mixtures of experts are not read from GGUF files",
-                 .where = meta.where("expert_count"),
-                 .found = fmt::format("{} experts", experts),
-                 .expected = "a dense model, or a folder with safetensors"});
+  return {};
+}
+
+// A llama with experts is a Mixtral. ggml divides a token's weights by their sum in both architectures.
+Result<void> read_experts(const Gguf& gguf, const Metadata& meta, ModelConfig& config) {
+  constexpr int64_t kSoftmax = 1;
+  OCTAVO_ASSIGN(const int64_t count, meta.integer("expert_count", 0, 0, kMostExperts / config.num_layers));
+  if (count == 0) return {};
+  const auto refuse = [&](std::string_view key, int64_t found, std::string expected) {
+    return fail({.what = "this kind of mixture of experts is not supported",
+                 .where = meta.where(key),
+                 .found = fmt::format("{}", found),
+                 .expected = std::move(expected)});
+  };
+  if (config.model_type != "llama" && config.model_type != "qwen3_moe")
+    return refuse("expert_count", count, "experts in llama (Mixtral) or qwen3moe");
+  OCTAVO_ASSIGN(const int64_t gating, meta.integer("expert_gating_func", kSoftmax, 0, kMaxSize));
+  if (gating > kSoftmax) return refuse("expert_gating_func", gating, "1: softmax");
+  OCTAVO_ASSIGN(const int64_t shared, meta.integer("expert_shared_count", 0, 0, kMaxSize));
+  if (shared > 0) return refuse("expert_shared_count", shared, "no shared experts");
+  ExpertsConfig experts{.count = count, .normalize = true};
+  OCTAVO_ASSIGN(experts.per_token, meta.integer("expert_used_count", {}, 1, count));
+  OCTAVO_ASSIGN(experts.intermediate_size,
+                meta.integer("expert_feed_forward_length", config.intermediate_size, 1, kMaxSize));
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    experts.layers.push_back(find_tensor(gguf, fmt::format("blk.{}.ffn_gate_inp.weight", i)) != nullptr);
+  if (std::find(experts.layers.begin(), experts.layers.end(), true) == experts.layers.end())
+    return refuse("expert_count", count, "a layer with a router, ffn_gate_inp");
+  config.experts = std::move(experts);
+  if (config.model_type == "llama") {
+    config.model_type = "mixtral";
+    config.architecture = "MixtralForCausalLM";
+  }
   return {};
 }
 
@@ -213,6 +242,7 @@ Result<ModelConfig> model_config_from_gguf(const Gguf& gguf) {
   config.model_type = row->model_type;
   config.architecture = row->architecture;
   OCTAVO_TRY(read_sizes(gguf, meta, config));
+  OCTAVO_TRY(read_experts(gguf, meta, config));
   config.tied_embeddings = find_tensor(gguf, "output.weight") == nullptr;
   config.qkv_bias = row->qkv_bias || find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
   config.o_bias = find_tensor(gguf, "blk.0.attn_output.bias") != nullptr;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "checkpoint/gguf.h"
@@ -19,6 +20,7 @@ constexpr std::pair<uint32_t, std::string_view> kTypeNames[] = {
     {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},    {28, "F64"},   {29, "IQ1_M"},
     {30, "BF16"},    {34, "TQ1_0"},  {35, "TQ2_0"},   {39, "MXFP4"}, {40, "NVFP4"},  {41, "Q1_0"},  {42, "Q2_0"}};
 
+constexpr std::string_view kBlocks = "blk.";
 constexpr Pair kTop[] = {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 constexpr Pair kLayer[] = {{"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
                            {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
@@ -49,12 +51,19 @@ std::string supported_ggml_types() {
   return names;
 }
 
+bool gguf_layer_tensor(std::string_view name, std::string_view part, int64_t& layer) {
+  if (!name.starts_with(kBlocks) || !name.ends_with(part)) return false;
+  const char *begin = name.data() + kBlocks.size(), *end = name.data() + name.size() - part.size() - 1;
+  if (begin >= end || *end != '.') return false;
+  const auto [rest, error] = std::from_chars(begin, end, layer);
+  return error == std::errc() && rest == end;
+}
+
 std::string gguf_hub_name(std::string_view name) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::string(name);
   const std::string_view stem = name.substr(0, dot), suffix = name.substr(dot);  // ".weight", ".bias"
   if (const std::string_view top = look_up(kTop, stem); !top.empty()) return std::string(top).append(suffix);
-  constexpr std::string_view kBlocks = "blk.";
   const size_t middle = stem.find('.', kBlocks.size());
   if (!stem.starts_with(kBlocks) || middle == std::string_view::npos) return std::string(name);
   const std::string_view layer = stem.substr(kBlocks.size(), middle - kBlocks.size());

@@ -6,17 +6,25 @@
 #include "checkpoint/ggml_bytes.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/gguf_names.h"
+#include "checkpoint/model_config_experts.h"
 #include "checkpoint/safetensors.h"
 
 namespace octavo {
 namespace {
 
-// Where a tensor of the file went. head_rows: rows of a head whose rotary pairs lie side by side in the file (0: none).
+// Where a tensor lies in the file. head_rows: rows of a head whose rotary pairs lie side by side in the file (0: none).
 struct Source {
-  const Gguf::Tensor* tensor;
+  std::span<const std::byte> data;
   const GgmlType* type;
   int64_t head_rows;
 };
+
+// What a layer with experts has; the experts of a layer are one tensor, [experts, out, in].
+constexpr std::pair<std::string_view, std::string_view ExpertNames::*> kExpertParts[] = {
+    {"ffn_gate_inp.weight", &ExpertNames::router},
+    {"ffn_gate_exps.weight", &ExpertNames::gate},
+    {"ffn_up_exps.weight", &ExpertNames::up},
+    {"ffn_down_exps.weight", &ExpertNames::down}};
 
 std::optional<ElementType> plain_element(const GgmlType& type) {
   if (type.name == "F32") return ElementType::kF32;
@@ -42,9 +50,13 @@ class GgufReader final : public TensorReader {
     return sources_[static_cast<size_t>(&entry - entries_.data())];
   }
 
+  void add(std::string name, Shape shape, const Source& from);
+  Result<bool> add_expert_tensor(const Gguf::Tensor& tensor, const ModelConfig& config);
+
   Gguf gguf_;
-  std::vector<TensorEntry> entries_;  // sorted by name
-  std::vector<Source> sources_;       // of the same index
+  std::vector<std::pair<TensorEntry, Source>> found_;  // while they are looked for
+  std::vector<TensorEntry> entries_;                   // sorted by name
+  std::vector<Source> sources_;                        // of the same index
 };
 
 // Hub row r of a head lies at this row of the file: pairs (i, i + half) are neighbours (2i, 2i + 1) there.
@@ -59,38 +71,73 @@ bool is_rotated(std::string_view hub_name) {
          hub_name.find(".self_attn.k_proj.") != std::string_view::npos;
 }
 
+Error bad_shape(const Gguf& gguf, const Gguf::Tensor& tensor, std::string expected) {
+  return {.what = "tensor has the wrong shape",
+          .where = fmt::format("{}, tensor {}", gguf.path().string(), tensor.name),
+          .found = shape_text(tensor.shape),
+          .expected = std::move(expected)};
+}
+
+void GgufReader::add(std::string name, Shape shape, const Source& from) {
+  TensorEntry entry;
+  entry.name = std::move(name);
+  entry.stored_type = from.type->name;
+  entry.stored_bytes = static_cast<int64_t>(from.data.size());
+  entry.file = gguf_.path().filename();
+  const auto element = plain_element(*from.type);
+  if (element && from.head_rows == 0) entry.plain = TensorView{*element, shape, from.data};
+  entry.shape = std::move(shape);
+  found_.emplace_back(std::move(entry), from);
+}
+
+// The router, or gate, up or down of all experts of a layer, under the model's own names. False: no such tensor.
+Result<bool> GgufReader::add_expert_tensor(const Gguf::Tensor& tensor, const ModelConfig& config) {
+  for (const auto& [suffix, part] : kExpertParts) {
+    int64_t layer = 0;
+    if (!config.experts || !gguf_layer_tensor(tensor.name, suffix, layer) || layer >= config.num_layers) continue;
+    const GgmlType& type = *find_ggml_type(tensor.type);
+    const ExpertNames& names = expert_names(config.model_type);
+    const std::string prefix = fmt::format("model.layers.{}.", layer);
+    if (part == &ExpertNames::router) {
+      add(fmt::format("{}{}.weight", prefix, names.router), tensor.shape, {tensor.data, &type, 0});
+      return true;
+    }
+    const int64_t count = config.experts->count;
+    if (tensor.shape.size() != 3 || tensor.shape[0] != count || tensor.data.empty())
+      return fail(bad_shape(gguf_, tensor, fmt::format("[{}, outputs, inputs], none of them 0", count)));
+    const size_t bytes = tensor.data.size() / static_cast<size_t>(count);
+    for (int64_t e = 0; e < count; ++e)
+      add(fmt::format("{}{}.{}.{}.weight", prefix, names.experts, e, names.*part), {tensor.shape[1], tensor.shape[2]},
+          {tensor.data.subspan(static_cast<size_t>(e) * bytes, bytes), &type, 0});
+    return true;
+  }
+  return false;
+}
+
 Result<void> GgufReader::index(const ModelConfig& config) {
   const bool interleaved = gguf_.text("general.architecture") == "llama";
-  std::vector<std::pair<TensorEntry, Source>> found;
   for (const Gguf::Tensor& tensor : gguf_.tensors()) {
-    Source from{.tensor = &tensor, .type = find_ggml_type(tensor.type), .head_rows = 0};
-    TensorEntry entry;
-    entry.name = gguf_hub_name(tensor.name);
-    entry.shape = tensor.shape;
-    entry.stored_type = from.type->name;
-    entry.stored_bytes = static_cast<int64_t>(tensor.data.size());
-    entry.file = gguf_.path().filename();
+    OCTAVO_ASSIGN(const bool of_experts, add_expert_tensor(tensor, config));
+    if (of_experts) continue;
+    Source from{.data = tensor.data, .type = find_ggml_type(tensor.type), .head_rows = 0};
+    std::string name = gguf_hub_name(tensor.name);
     const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
-    if (interleaved && is_rotated(entry.name)) {
+    if (interleaved && is_rotated(name)) {
       from.head_rows = config.head_dim;
       if (rows % config.head_dim != 0 || (tensor.shape.size() == 1 && from.type->block_elements != 1))
-        return fail({.what = "tensor has the wrong shape",
-                     .where = fmt::format("{}, tensor {}", gguf_.path().string(), tensor.name),
-                     .found = shape_text(tensor.shape),
-                     .expected = fmt::format("whole heads of {} rows", config.head_dim)});
+        return fail(bad_shape(gguf_, tensor, fmt::format("whole heads of {} rows", config.head_dim)));
     }
-    const auto element = plain_element(*from.type);
-    if (element && from.head_rows == 0) entry.plain = TensorView{*element, tensor.shape, tensor.data};
-    found.emplace_back(std::move(entry), from);
+    add(std::move(name), tensor.shape, from);
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
-  for (auto& [entry, from] : found) {
+  std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
+  for (auto& [entry, from] : found_) {
     if (!entries_.empty() && entries_.back().name == entry.name)
       return fail({.what = "two tensors of the GGUF file are the same tensor of the model",
                    .where = fmt::format("{}, tensor {}", gguf_.path().string(), entry.name)});
     entries_.push_back(std::move(entry));
     sources_.push_back(from);
   }
+  found_.clear();
   return {};
 }
 
@@ -107,7 +154,7 @@ Result<void> GgufReader::read_f32(const TensorEntry& entry, int64_t begin, int64
     return {};
   }
   const Source& from = source(entry);
-  if (from.tensor->data.empty()) {
+  if (from.data.empty()) {
     OCTAVO_CHECK(out.empty(), "{} values of an empty tensor", out.size());
     return {};
   }
@@ -115,7 +162,7 @@ Result<void> GgufReader::read_f32(const TensorEntry& entry, int64_t begin, int64
   const bool vector = entry.shape.size() == 1;
   const int64_t cols = vector ? (from.head_rows > 0 ? 1 : entry.shape[0]) : entry.shape.back();
   const int64_t rows =
-      static_cast<int64_t>(from.tensor->data.size()) / from.type->block_bytes * from.type->block_elements / cols;
+      static_cast<int64_t>(from.data.size()) / from.type->block_bytes * from.type->block_elements / cols;
   if (vector && from.head_rows > 0) {
     OCTAVO_CHECK(begin == 0 && end == 1, "rows [{}, {}) of a vector", begin, end);
     end = rows;
@@ -126,7 +173,7 @@ Result<void> GgufReader::read_f32(const TensorEntry& entry, int64_t begin, int64
   const int64_t blocks = cols / from.type->block_elements;
   float* to = out.data();
   for (int64_t row = begin; row < end; ++row) {
-    const std::byte* block = from.tensor->data.data() + file_row(row, from.head_rows) * blocks * from.type->block_bytes;
+    const std::byte* block = from.data.data() + file_row(row, from.head_rows) * blocks * from.type->block_bytes;
     for (int64_t b = 0; b < blocks; ++b, block += from.type->block_bytes, to += from.type->block_elements)
       from.type->decode(block, to);
   }
@@ -149,7 +196,7 @@ void GgufReader::read_codes(const TensorEntry& entry, std::span<std::byte> codes
   std::byte* to = codes.data();
   float* scale = scales.data();
   for (int64_t row = 0; row < rows; ++row) {
-    const std::byte* block = from.tensor->data.data() + file_row(row, from.head_rows) * blocks * type.block_bytes;
+    const std::byte* block = from.data.data() + file_row(row, from.head_rows) * blocks * type.block_bytes;
     for (int64_t b = 0; b < blocks; ++b, block += type.block_bytes, to += code_bytes, ++scale) {
       type.codes(block, to);
       *scale = ggml::half(block);
@@ -159,7 +206,7 @@ void GgufReader::read_codes(const TensorEntry& entry, std::span<std::byte> codes
 
 void GgufReader::forget(const TensorEntry& entry, int64_t begin, int64_t end) const {
   const Source& from = source(entry);
-  const auto data = from.tensor->data;
+  const auto data = from.data;
   if (data.empty() || entry.shape.size() < 2 || begin >= end) return;
   const int64_t rows =
       static_cast<int64_t>(data.size()) / from.type->block_bytes * from.type->block_elements / entry.shape.back();

@@ -9,7 +9,7 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kMaxExperts = 65536, kMaxSize = INT32_MAX;
+constexpr int64_t kMaxSize = INT32_MAX;
 
 // What a class of transformers assumes where a key is absent, and which keys it heeds.
 struct ExpertClass {
@@ -66,6 +66,10 @@ Result<std::vector<bool>> read_layers(const ConfigKeys& keys, const ExpertClass&
 
 }  // namespace
 
+bool may_have_experts(std::string_view model_type) {
+  return find_class(model_type) != nullptr;
+}
+
 const ExpertNames& expert_names(std::string_view model_type) {
   const ExpertClass* row = find_class(model_type);
   OCTAVO_CHECK(row != nullptr, "{} has no experts", model_type);
@@ -76,12 +80,13 @@ Result<std::optional<ExpertsConfig>> read_experts(const ConfigKeys& keys, const 
   const ExpertClass* row = find_class(config.model_type);
   if (row == nullptr) return std::nullopt;
   ExpertsConfig experts{.intermediate_size = config.intermediate_size, .normalize = row->normalize_key.empty()};
-  OCTAVO_ASSIGN(auto count, keys.integer("num_local_experts", 0, kMaxExperts));
+  const int64_t most = kMostExperts / config.num_layers;
+  OCTAVO_ASSIGN(auto count, keys.integer("num_local_experts", 0, most));
   if (!count) {
-    OCTAVO_ASSIGN(count, keys.integer("num_experts", 0, kMaxExperts));
+    OCTAVO_ASSIGN(count, keys.integer("num_experts", 0, most));
   }
   experts.count = count.value_or(row->count);
-  OCTAVO_ASSIGN(const auto per_token, keys.integer("num_experts_per_tok", 1, kMaxExperts));
+  OCTAVO_ASSIGN(const auto per_token, keys.integer("num_experts_per_tok", 1, most));
   experts.per_token = per_token.value_or(row->per_token);
   if (!row->size_key.empty()) {
     OCTAVO_ASSIGN(const auto size, keys.integer(row->size_key, 1, kMaxSize));

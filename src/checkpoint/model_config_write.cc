@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/model_config_experts.h"
 
 namespace octavo {
 namespace {
@@ -58,22 +59,25 @@ void put_windows(const ModelConfig& config, Json& json) {
   if (qwen) json["use_sliding_window"] = window != 0;
   const bool mixed = std::any_of(config.sliding_window.begin(), config.sliding_window.end(),
                                  [window](int64_t layer) { return layer != window; });
-  if (window == 0 || config.experts || (!qwen && !mixed)) return;  // all layers of a mixture slide, or none
+  if (window == 0 || may_have_experts(config.model_type) || (!qwen && !mixed)) return;  // there all slide, or none
   Json types = Json::array();
   for (const int64_t layer : config.sliding_window)
     types.push_back(layer == 0 ? "full_attention" : "sliding_attention");
   json["layer_types"] = std::move(types);
 }
 
-void put_experts(const ExpertsConfig& experts, Json& json) {
-  json["num_experts"] = experts.count;
-  json["num_experts_per_tok"] = experts.per_token;
-  json["moe_intermediate_size"] = experts.intermediate_size;
-  json["norm_topk_prob"] = experts.normalize;
+void put_experts(const ModelConfig& config, Json& json) {
+  const char* const count = config.model_type == "mixtral" ? "num_local_experts" : "num_experts";
+  json[count] = config.experts ? config.experts->count : 0;
+  if (!config.experts) return;
+  json["num_experts_per_tok"] = config.experts->per_token;
+  if (config.model_type == "mixtral") return;
+  json["moe_intermediate_size"] = config.experts->intermediate_size;
+  json["norm_topk_prob"] = config.experts->normalize;
   json["decoder_sparse_step"] = 1;
   json["mlp_only_layers"] = Json::array();
-  for (size_t i = 0; i < experts.layers.size(); ++i)
-    if (!experts.layers[i]) json["mlp_only_layers"].push_back(i);
+  for (size_t i = 0; i < config.experts->layers.size(); ++i)
+    if (!config.experts->layers[i]) json["mlp_only_layers"].push_back(i);
 }
 
 Json id_or_null(const std::optional<int64_t>& id) {
@@ -101,7 +105,7 @@ std::string write_model_config(const ModelConfig& config) {
   if (config.model_type != "qwen2") json["attention_bias"] = config.o_bias;
   if (config.model_type == "llama") json["mlp_bias"] = config.mlp_bias;
   put_windows(config, json);
-  if (config.experts) put_experts(*config.experts, json);
+  if (may_have_experts(config.model_type)) put_experts(config, json);
   json["tie_word_embeddings"] = config.tied_embeddings;
   json["bos_token_id"] = id_or_null(config.bos_token_id);
   json["eos_token_id"] = config.eos_token_ids.empty()       ? Json(nullptr)

@@ -78,10 +78,10 @@ Result<void> Quantizer::write_calibration(const std::filesystem::path& folder) c
   OCTAVO_TRY(write_statistics(folder / kStatisticsName, statistics_));
   const TransformOptions& transforms = options_.transforms;
   const std::string described = transforms.describe();
-  return write_text_file(
-      folder / kStatisticsReportName,
-      statistics_report(statistics_, place_formats(), calibrate_.estimator,
-                        {described, &*samples_, calibrate_.data.length, calibrate_.data.seed, summary_.expert_tokens}));
+  return write_text_file(folder / kStatisticsReportName,
+                         statistics_report(statistics_, place_formats(), calibrate_.estimator,
+                                           {described, &*samples_, calibrate_.data.length, calibrate_.data.seed,
+                                            summary_.expert_tokens, summary_.notes}));
 }
 
 // With one scale, of the element that a place's values get.

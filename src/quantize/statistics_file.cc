@@ -96,6 +96,7 @@ std::string statistics_report(const StatisticsMap& statistics, const std::map<st
   Json report = {{"estimator", estimator_text(options)}};
   if (!source.transforms.empty()) report["transforms"] = source.transforms;
   if (source.samples != nullptr) report["calibration"] = source_json(source);
+  if (!source.notes.empty()) report["notes"] = source.notes;
   Json& places = report["places"] = Json::object();
   for (const auto& [place, values] : statistics) {
     const LogHistogram& histogram = values.histogram();

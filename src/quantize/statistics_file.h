@@ -29,11 +29,13 @@ struct ReportSource {
   int64_t length = 0;
   uint64_t seed = 0;
   std::vector<std::vector<int64_t>> expert_tokens = {};  // by layer and expert; dense layers are empty
+  std::vector<std::string> notes = {};
 };
 
-// The text: files, seed, samples, coverage of positions and experts. Per place: values, amax, quantiles, NaN and
-// infinite counts; and under the scale that `options` estimates for the place's element (`formats`; E4M3 for places
-// that are not in it): the scale, its error beside amax's, saturated and underflowed shares. A JSON object as text.
+// The text: files, seed, samples, coverage of positions and experts, and what was noted. Per place: values, amax,
+// quantiles, NaN and infinite counts; and under the scale that `options` estimates for the place's element (`formats`;
+// E4M3 for places that are not in it): the scale, its error beside amax's, saturated and underflowed shares. A JSON
+// object as text.
 std::string statistics_report(const StatisticsMap& statistics, const std::map<std::string, TensorFormat>& formats,
                               const EstimatorOptions& options, const ReportSource& source);
 

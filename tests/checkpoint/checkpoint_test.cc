@@ -16,11 +16,19 @@ namespace octavo {
 namespace {
 
 const std::filesystem::path kTiny = kTestData / "tiny";
-constexpr const char* kModels[] = {"llama_attention_bias", "llama_rope_dynamic", "llama_rope_linear",
-                                  "llama_rope_llama3",    "llama_rope_yarn",    "llama_tied",
-                                  "llama_untied_hd64",    "mistral_sliding",    "mixtral",
-                                  "qwen2_bias",           "qwen3_moe",          "qwen3_qk_norm",
-                                  "qwen3_yarn"};
+constexpr const char* kModels[] = {"llama_attention_bias",
+                                   "llama_rope_dynamic",
+                                   "llama_rope_linear",
+                                   "llama_rope_llama3",
+                                   "llama_rope_yarn",
+                                   "llama_tied",
+                                   "llama_untied_hd64",
+                                   "mistral_sliding",
+                                   "mixtral",
+                                   "qwen2_bias",
+                                   "qwen3_moe",
+                                   "qwen3_qk_norm",
+                                   "qwen3_yarn"};
 
 // Takes everything a decoder takes.
 void use_all(const Checkpoint& checkpoint) {

@@ -408,5 +408,84 @@ TEST(GgufConfig, UnsupportedArchitectureIsNamedWithTheSupportedOnes) {
   }
 }
 
+// A mixture of one sparse and one dense layer: 3 experts of 4 over 32 inputs, in blocks of Q8_0 for down.
+GgufBuilder tiny_mixture(uint32_t gating = 1, uint32_t shared = 0, int64_t stacked = 3, uint32_t used = 2) {
+  GgufBuilder gguf;
+  gguf.string("general.architecture", "llama").u32("llama.context_length", 512).u32("llama.embedding_length", 32);
+  gguf.u32("llama.block_count", 2).u32("llama.feed_forward_length", 64).u32("llama.attention.head_count", 2);
+  gguf.u32("llama.attention.head_count_kv", 1).f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  gguf.u32("llama.expert_count", 3).u32("llama.expert_used_count", used).u32("llama.expert_gating_func", gating);
+  gguf.u32("llama.expert_shared_count", shared);
+  gguf.floats("token_embd.weight", {32, 5}, counted(32 * 5));
+  gguf.floats("blk.0.ffn_gate_inp.weight", {32, 3}, counted(32 * 3));
+  gguf.floats("blk.0.ffn_gate_exps.weight", {32, 64, stacked}, counted(static_cast<size_t>(32 * 64 * stacked)));
+  gguf.floats("blk.0.ffn_up_exps.weight", {32, 64, stacked}, counted(static_cast<size_t>(32 * 64 * stacked)));
+  std::string blocks;  // d = 1 and codes that count
+  for (int64_t b = 0; b < 2 * 32 * stacked; ++b) {
+    blocks += raw<uint16_t>(0x3C00);
+    for (int64_t i = 0; i < 32; ++i) blocks += static_cast<char>((b + i) % 127);
+  }
+  gguf.tensor("blk.0.ffn_down_exps.weight", {64, 32, stacked}, 8, blocks);
+  return gguf;
+}
+
+TEST(Gguf, ExpertsOfALayerAreTensorsOfTheirOwn) {
+  const TestFolder folder;
+  auto gguf = open_bytes(folder, tiny_mixture().bytes());
+  ASSERT_TRUE(gguf) << gguf.error().message();
+  const auto config = model_config_from_gguf(*gguf);
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->model_type, "mixtral");
+  EXPECT_EQ(config->architecture, "MixtralForCausalLM");
+  EXPECT_EQ(
+      config->experts,
+      (ExpertsConfig{.count = 3, .per_token = 2, .intermediate_size = 64, .normalize = true, .layers = {true, false}}));
+  const auto tensors = open_gguf_tensors(std::move(*gguf), *config);
+  ASSERT_TRUE(tensors) << tensors.error().message();
+  const std::string moe = "model.layers.0.block_sparse_moe.";
+  const TensorEntry* router = (*tensors)->find(moe + "gate.weight");
+  ASSERT_NE(router, nullptr);
+  EXPECT_EQ(router->shape, (Shape{3, 32}));
+  for (int e = 0; e < 3; ++e) {
+    const TensorEntry* gate = (*tensors)->find(fmt::format("{}experts.{}.w1.weight", moe, e));
+    const TensorEntry* up = (*tensors)->find(fmt::format("{}experts.{}.w3.weight", moe, e));
+    const TensorEntry* down = (*tensors)->find(fmt::format("{}experts.{}.w2.weight", moe, e));
+    ASSERT_TRUE(gate != nullptr && up != nullptr && down != nullptr) << e;
+    EXPECT_EQ(gate->shape, (Shape{64, 32}));
+    EXPECT_EQ(gate->plain->at(0), static_cast<float>(e * 64 * 32));
+    EXPECT_EQ(up->plain->at(64 * 32 - 1), static_cast<float>((e + 1) * 64 * 32 - 1));
+    EXPECT_EQ(down->shape, (Shape{32, 64}));
+    EXPECT_EQ(down->stored_bytes, 2 * 32 * 34);
+    std::vector<float> rows(2 * 64);
+    ASSERT_TRUE((*tensors)->read_f32(*down, 30, 32, rows));
+    for (int64_t i = 0; i < 128; ++i)
+      EXPECT_EQ(rows[static_cast<size_t>(i)], static_cast<float>((e * 64 + 60 + i / 32 + i % 32) % 127))
+          << e << ", " << i;
+    ASSERT_TRUE((*tensors)->code_format(*down).has_value());
+    std::vector<std::byte> codes(64 * 32);
+    std::vector<float> scales(64);
+    (*tensors)->read_codes(*down, codes, scales);
+    EXPECT_EQ(static_cast<int>(codes[0]), e * 64 % 127);
+    EXPECT_EQ(scales, std::vector<float>(64, 1.0f));
+  }
+}
+
+TEST(Gguf, OtherKindsOfMixturesAreRefused) {
+  const auto error_of = [](const GgufBuilder& builder) {
+    const TestFolder folder;
+    auto gguf = open_bytes(folder, builder.bytes());
+    if (!gguf) return "not opened: " + gguf.error().message();
+    const auto config = model_config_from_gguf(*gguf);
+    if (!config) return config.error().message();
+    const auto tensors = open_gguf_tensors(std::move(*gguf), *config);
+    return tensors ? std::string() : tensors.error().message();
+  };
+  EXPECT_EQ(error_of(tiny_mixture()), "");
+  EXPECT_NE(error_of(tiny_mixture(2)).find("llama.expert_gating_func"), std::string::npos);
+  EXPECT_NE(error_of(tiny_mixture(1, 1)).find("no shared experts"), std::string::npos);
+  EXPECT_NE(error_of(tiny_mixture(1, 0, 2)).find("[3, outputs, inputs], none of them 0"), std::string::npos);
+  EXPECT_NE(error_of(tiny_mixture(1, 0, 3, 4)).find("expert_used_count"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace octavo

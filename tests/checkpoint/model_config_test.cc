@@ -246,11 +246,16 @@ TEST(ModelConfig, Experts) {
             (std::vector<bool>{false, true, false}));
   // Without a layer or an expert it is a dense model.
   for (const char* dense : {R"("num_experts":0)", R"("mlp_only_layers":[0,1,2])", R"("decoder_sparse_step":4)"})
-    EXPECT_FALSE(parse(with(dense, "qwen3_moe")).experts) << dense;
+    for (const char* type : {"qwen3_moe", "mixtral"}) {
+      const ModelConfig config = parse(with(dense, type));
+      EXPECT_EQ(config.experts.has_value(), type == std::string("mixtral") && dense[1] != 'n') << dense;
+      EXPECT_EQ(parse(write_model_config(config)), config) << dense;
+    }
   EXPECT_FALSE(parse(with(R"("num_experts":8)")).experts);
   expect_refused(with(R"("num_experts":4,"num_experts_per_tok":5)", "qwen3_moe"), "num_experts_per_tok");
   expect_refused(with(R"("num_experts_per_tok":0)", "mixtral"), "num_experts_per_tok");
   expect_refused(with(R"("num_local_experts":-1)", "mixtral"), "num_local_experts");
+  expect_refused(R"({"model_type":"mixtral","num_hidden_layers":4096,"num_local_experts":33})", "num_local_experts");
   expect_refused(with(R"("mlp_only_layers":[3])", "qwen3_moe"), "a list of layers below 3");
   expect_refused(with(R"("mlp_only_layers":3)", "qwen3_moe"), "mlp_only_layers");
   expect_refused(with(R"("decoder_sparse_step":0)", "qwen3_moe"), "decoder_sparse_step");

@@ -82,6 +82,7 @@ TEST_F(CalibrateExperts, CoverageIsCountedAndReported) {
   ASSERT_EQ(experts.size(), 2u);
   EXPECT_EQ(experts[1]["layer"], 2);
   EXPECT_EQ(experts[1]["tokens"], Json(summary->expert_tokens[2]));
+  EXPECT_EQ(report["notes"], Json(summary->notes));
   // A text this small leaves all of them short, and the notes say so.
   const auto short_of = [](const std::string& note) {
     return note.find("saw fewer than 512 tokens") != std::string::npos;
