@@ -65,6 +65,11 @@ class AlignedArray {
   T* end() { return data() + count_; }
   const T* begin() const { return data(); }
   const T* end() const { return data() + count_; }
+  // At least `count` values; contents undefined.
+  T* grow(int64_t count) {
+    if (count_ < static_cast<size_t>(count)) *this = AlignedArray(static_cast<size_t>(count));
+    return data();
+  }
   std::span<T> span() { return {data(), count_}; }
   std::span<const T> span() const { return {data(), count_}; }
 

@@ -9,27 +9,26 @@
 namespace octavo {
 namespace {
 
-constexpr std::string_view kPath = "quantization_config";
-
 // The formats that the config gives every module it does not ignore.
 Result<ModuleRule> read_formats(const Json& config, std::vector<std::string>& notes) {
-  OCTAVO_ASSIGN(const auto format, json_text(config, "fmt", kPath));
+  OCTAVO_ASSIGN(const auto format, json_text(config, "fmt", kConfigPath));
   if (format.value_or("e4m3") != "e4m3")
-    return json_fail("FP8 format is not supported", kPath, "fmt", json_find(config, "fmt"), "e4m3");
-  OCTAVO_ASSIGN(const auto scheme, json_text(config, "activation_scheme", kPath));
+    return json_fail("FP8 format is not supported", kConfigPath, "fmt", json_find(config, "fmt"), "e4m3");
+  OCTAVO_ASSIGN(const auto scheme, json_text(config, "activation_scheme", kConfigPath));
   if (scheme.value_or("dynamic") != "dynamic" && scheme.value_or("dynamic") != "static")
-    return json_fail("unknown activation scheme", kPath, "activation_scheme", json_find(config, "activation_scheme"),
-                     "dynamic or static");
+    return json_fail("unknown activation scheme", kConfigPath, "activation_scheme",
+                     json_find(config, "activation_scheme"), "dynamic or static");
   if (!scheme) notes.push_back("quantization_config has no activation_scheme: taken as dynamic");
   const bool is_static = scheme.value_or("dynamic") == "static";
-  OCTAVO_ASSIGN(const auto scale_format, json_text(config, "scale_fmt", kPath));
+  OCTAVO_ASSIGN(const auto scale_format, json_text(config, "scale_fmt", kConfigPath));
   const std::string scale_name = scale_format.value_or("float");
   if (scale_name != "ue8m0" && scale_name != "float" && scale_name != "float32")
-    return json_fail("unknown scale format", kPath, "scale_fmt", json_find(config, "scale_fmt"), "ue8m0 or float");
+    return json_fail("unknown scale format", kConfigPath, "scale_fmt", json_find(config, "scale_fmt"),
+                     "ue8m0 or float");
   const ElementType scale = scale_name == "ue8m0" ? ElementType::kE8m0 : ElementType::kF32;
-  OCTAVO_ASSIGN(const auto block, json_block(config, "weight_block_size", kPath));
+  OCTAVO_ASSIGN(const auto block, json_block(config, "weight_block_size", kConfigPath));
   if (block && is_static)
-    return json_fail("static activations do not go with blocks", kPath, "activation_scheme",
+    return json_fail("static activations do not go with blocks", kConfigPath, "activation_scheme",
                      json_find(config, "activation_scheme"), "dynamic, where weight_block_size is set");
   ModuleRule rule{.quantized = true, .weight = {}, .activation = {}, .reason = "checkpoint"};
   if (block) {
@@ -52,7 +51,7 @@ Result<DialectRules> read_fp8_rules(const Json& config, const std::vector<Linear
                                     const TensorReader& tensors) {
   DialectRules rules{.dialect = "fp8", .modules = {}, .kv = {}, .notes = {}};
   OCTAVO_ASSIGN(const ModuleRule formats, read_formats(config, rules.notes));
-  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"ignored_layers", "modules_to_not_convert"}, kPath));
+  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"ignored_layers", "modules_to_not_convert"}, kConfigPath));
   for (const LinearModule& module : modules) {
     OCTAVO_ASSIGN(const std::string* entry, ignored.find(module.name));
     rules.modules.push_back(entry == nullptr ? formats : ignored_rule(*entry));

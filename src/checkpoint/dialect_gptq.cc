@@ -9,8 +9,6 @@
 namespace octavo {
 namespace {
 
-constexpr std::string_view kPath = "quantization_config";
-
 // What a config, or one of its exceptions, says of some modules.
 struct Settings {
   int64_t bits = 4, group_size = 128;
@@ -61,8 +59,9 @@ Result<std::vector<Exception>> read_exceptions(const Json& config, const Setting
   std::vector<Exception> exceptions;
   const Json* dynamic = json_find(config, "dynamic");
   if (dynamic == nullptr) return exceptions;
-  const std::string path = std::string(kPath) + ".dynamic";
-  if (!dynamic->is_object()) return json_fail("wrong type in config.json", kPath, "dynamic", dynamic, "an object");
+  const std::string path = std::string(kConfigPath) + ".dynamic";
+  if (!dynamic->is_object())
+    return json_fail("wrong type in config.json", kConfigPath, "dynamic", dynamic, "an object");
   for (const auto& [key, value] : dynamic->items()) {
     if (!value.is_object()) return json_fail("wrong type in config.json", path, key, &value, "an object");
     const bool signed_key = key.starts_with("-:") || key.starts_with("+:");
@@ -89,13 +88,13 @@ Result<ModuleRule> gptq_rule(const LinearModule& module, const Settings& base,
 Result<DialectRules> read_gptq_rules(const Json& config, const std::vector<LinearModule>& modules,
                                      const TensorReader&) {
   DialectRules rules{.dialect = "gptq", .modules = {}, .kv = {}, .notes = {}};
-  OCTAVO_ASSIGN(const Settings base, read_settings(config, {}, kPath));
+  OCTAVO_ASSIGN(const Settings base, read_settings(config, {}, kConfigPath));
   OCTAVO_ASSIGN(const auto exceptions, read_exceptions(config, base));
-  OCTAVO_ASSIGN(const auto format, json_text(config, "checkpoint_format", kPath));
+  OCTAVO_ASSIGN(const auto format, json_text(config, "checkpoint_format", kConfigPath));
   const std::string version = format.value_or("gptq");
   if (version != "gptq" && version != "gptq_v2")
-    return json_fail("GPTQ layout is not supported", kPath, "checkpoint_format", json_find(config, "checkpoint_format"),
-                     "gptq or gptq_v2");
+    return json_fail("GPTQ layout is not supported", kConfigPath, "checkpoint_format",
+                     json_find(config, "checkpoint_format"), "gptq or gptq_v2");
   for (const LinearModule& module : modules) {
     OCTAVO_ASSIGN(ModuleRule rule, gptq_rule(module, base, exceptions));
     rule.zeros_less_one = version == "gptq";
@@ -107,14 +106,14 @@ Result<DialectRules> read_gptq_rules(const Json& config, const std::vector<Linea
 Result<DialectRules> read_awq_rules(const Json& config, const std::vector<LinearModule>& modules,
                                     const TensorReader& tensors) {
   DialectRules rules{.dialect = "awq", .modules = {}, .kv = {}, .notes = {}};
-  OCTAVO_ASSIGN(const Settings settings, read_settings(config, {}, kPath));
-  if (settings.bits != 4) return json_fail("number of bits is not supported", kPath, "bits", nullptr, "4");
-  OCTAVO_ASSIGN(const auto version, json_text(config, "version", kPath));
+  OCTAVO_ASSIGN(const Settings settings, read_settings(config, {}, kConfigPath));
+  if (settings.bits != 4) return json_fail("number of bits is not supported", kConfigPath, "bits", nullptr, "4");
+  OCTAVO_ASSIGN(const auto version, json_text(config, "version", kConfigPath));
   std::string layout = version.value_or("gemm");
   for (char& c : layout) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   if (layout != "gemm")
-    return json_fail("AWQ layout is not supported", kPath, "version", json_find(config, "version"), "gemm");
-  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"modules_to_not_convert"}, kPath));
+    return json_fail("AWQ layout is not supported", kConfigPath, "version", json_find(config, "version"), "gemm");
+  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"modules_to_not_convert"}, kConfigPath));
   for (const LinearModule& module : modules) {
     OCTAVO_ASSIGN(const std::string* entry, ignored.find(module.name));
     rules.modules.push_back(entry == nullptr ? make_rule(settings, kAwqWords) : ignored_rule(*entry));
@@ -126,7 +125,7 @@ Result<DialectRules> read_awq_rules(const Json& config, const std::vector<Linear
 Result<DialectRules> read_mxfp4_rules(const Json& config, const std::vector<LinearModule>& modules,
                                       const TensorReader& tensors) {
   DialectRules rules{.dialect = "mxfp4", .modules = {}, .kv = {}, .notes = {}};
-  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"modules_to_not_convert"}, kPath));
+  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"modules_to_not_convert"}, kConfigPath));
   const ModuleRule experts{.quantized = true,
                            .weight = weight_format(group_format(ElementType::kE2m1, 32, ElementType::kE8m0)),
                            .activation = plain_format(ElementType::kBf16),

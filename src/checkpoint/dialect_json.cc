@@ -88,11 +88,10 @@ Result<std::optional<std::pair<int, int>>> json_block(const Json& object, std::s
 }
 
 Result<std::optional<KvRule>> read_kv_cache_scheme(const Json& config) {
-  constexpr std::string_view kPath = "quantization_config";
   const Json* scheme = json_find(config, "kv_cache_scheme");
   if (scheme == nullptr) return std::nullopt;
   if (!scheme->is_object())
-    return json_fail("KV cache scheme is not supported", kPath, "kv_cache_scheme", scheme,
+    return json_fail("KV cache scheme is not supported", kConfigPath, "kv_cache_scheme", scheme,
                      "an object with num_bits 8 and type float or int");
   const std::string path = "quantization_config.kv_cache_scheme";
   OCTAVO_ASSIGN(const auto bits, json_integer(*scheme, "num_bits", path));

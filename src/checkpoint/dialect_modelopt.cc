@@ -8,7 +8,6 @@
 namespace octavo {
 namespace {
 
-constexpr std::string_view kPath = "quantization_config";
 constexpr auto kE4 = ElementType::kE4m3, kE2 = ElementType::kE2m1, kE8 = ElementType::kE8m0;
 
 struct Algorithm {
@@ -56,10 +55,11 @@ Result<ModuleRule> rule_of(std::string name, std::string_view path, const Json& 
 
 // MIXED_PRECISION: an algorithm for each module by name; a module without one stays wide.
 Result<ModuleRule> mixed_rule(const Json& config, const LinearModule& module) {
-  const std::string path = std::string(kPath) + ".quantized_layers";
+  const std::string path = std::string(kConfigPath) + ".quantized_layers";
   const Json* layers = json_find(config, "quantized_layers");
   if (layers == nullptr || !layers->is_object())
-    return json_fail("mixed precision without its layers", kPath, "quantized_layers", layers, "an object of modules");
+    return json_fail("mixed precision without its layers", kConfigPath, "quantized_layers", layers,
+                     "an object of modules");
   const Json* entry = json_find(*layers, module.name);
   if (entry == nullptr) return ignored_rule("not among quantized_layers");
   if (!entry->is_object()) return json_fail("wrong type in config.json", path, module.name, entry, "an object");
@@ -69,10 +69,10 @@ Result<ModuleRule> mixed_rule(const Json& config, const LinearModule& module) {
 
 // "kv_cache_quant_algo" of hf_quant_config.json, or "kv_cache_scheme" of config.json.
 Result<std::optional<KvRule>> read_kv(const Json& config) {
-  OCTAVO_ASSIGN(const auto name, json_text(config, "kv_cache_quant_algo", kPath));
+  OCTAVO_ASSIGN(const auto name, json_text(config, "kv_cache_quant_algo", kConfigPath));
   if (!name) return read_kv_cache_scheme(config);
   if (*name == "FP8") return KvRule{};
-  return json_fail("KV cache algorithm is not supported", kPath, "kv_cache_quant_algo",
+  return json_fail("KV cache algorithm is not supported", kConfigPath, "kv_cache_quant_algo",
                    json_find(config, "kv_cache_quant_algo"), "FP8 or null");
 }
 
@@ -81,8 +81,8 @@ Result<std::optional<KvRule>> read_kv(const Json& config) {
 Result<DialectRules> read_modelopt_rules(const Json& config, const std::vector<LinearModule>& modules,
                                          const TensorReader& tensors) {
   DialectRules rules{.dialect = "modelopt", .modules = {}, .kv = {}, .notes = {}};
-  OCTAVO_ASSIGN(const auto name, json_text(config, "quant_algo", kPath));
-  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"ignore", "exclude_modules"}, kPath));
+  OCTAVO_ASSIGN(const auto name, json_text(config, "quant_algo", kConfigPath));
+  OCTAVO_ASSIGN(auto ignored, ModuleList::read(config, {"ignore", "exclude_modules"}, kConfigPath));
   for (const LinearModule& module : modules) {
     OCTAVO_ASSIGN(const std::string* entry, ignored.find(module.name));
     if (entry != nullptr) {
@@ -90,7 +90,8 @@ Result<DialectRules> read_modelopt_rules(const Json& config, const std::vector<L
       continue;
     }
     const bool mixed = name.value_or("") == "MIXED_PRECISION";
-    OCTAVO_ASSIGN(ModuleRule rule, mixed ? mixed_rule(config, module) : rule_of(name.value_or(""), kPath, config));
+    OCTAVO_ASSIGN(ModuleRule rule,
+                  mixed ? mixed_rule(config, module) : rule_of(name.value_or(""), kConfigPath, config));
     rules.modules.push_back(std::move(rule));
   }
   ignored.note_unused(tensors, rules.notes);

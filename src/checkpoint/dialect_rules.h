@@ -17,6 +17,8 @@
 
 namespace octavo {
 
+inline constexpr std::string_view kConfigPath = "quantization_config";  // in errors
+
 struct ModuleRule {
   bool quantized = false;
   TensorFormat weight;                   // as the config says; the stored scales may turn its scale element into E8M0

@@ -119,7 +119,7 @@ void decode_iq4_xs(const std::byte* block, float* out) {
   }
 }
 
-constexpr GgmlType kTypes[] = {
+constexpr GgmlType kKTypes[] = {
     {10, "Q2_K", kSuper, 84, decode_q2_k},      {11, "Q3_K", kSuper, 110, decode_q3_k},
     {12, "Q4_K", kSuper, 144, decode_q4_k},     {13, "Q5_K", kSuper, 176, decode_q5_k},
     {14, "Q6_K", kSuper, 210, decode_q6_k},     {20, "IQ4_NL", kSmall, 18, decode_iq4_nl},
@@ -129,7 +129,7 @@ constexpr GgmlType kTypes[] = {
 }  // namespace
 
 std::span<const GgmlType> ggml_k_types() {
-  return kTypes;
+  return kKTypes;
 }
 
 }  // namespace octavo

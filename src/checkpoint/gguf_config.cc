@@ -18,7 +18,7 @@ constexpr Architecture kArchitectures[] = {{"llama", "llama", "LlamaForCausalLM"
                                            {"qwen3", "qwen3", "Qwen3ForCausalLM", false, true},
                                            {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", false, true}};
 
-constexpr int64_t kMaxSize = INT32_MAX, kMaxLayers = 4096, kMaxHeads = 65536;
+constexpr int64_t kMaxLayers = 4096, kMaxHeads = 65536;
 
 // Look-ups of "ARCH.key" with the file's name in errors.
 class Metadata {

@@ -117,7 +117,7 @@ const ModelClass kClasses[] = {
      .qk_norm = true},
 };
 
-constexpr int64_t kMaxSize = INT32_MAX, kMaxLayers = 4096, kMaxHeads = 65536, kMaxHeadDim = 65536;
+constexpr int64_t kMaxLayers = 4096, kMaxHeads = 65536, kMaxHeadDim = 65536;
 
 Result<const ModelClass*> find_class(const ConfigKeys& keys, const std::optional<std::string>& type) {
   for (const ModelClass& row : kClasses)

@@ -9,8 +9,6 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kMaxSize = INT32_MAX;
-
 // What a class of transformers assumes where a key is absent, and which keys it heeds.
 struct ExpertClass {
   std::string_view model_type;

@@ -16,6 +16,8 @@ namespace octavo {
 // hundred thousand keys would take minutes to build.
 Result<Json> parse_config_json(std::string_view text, std::string_view where);
 
+inline constexpr int64_t kMaxSize = INT32_MAX;  // of anything that a config counts
+
 // One JSON object of a config and its name in errors. `null` reads as absent unless said otherwise.
 class ConfigKeys {
  public:

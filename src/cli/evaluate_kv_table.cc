@@ -12,7 +12,7 @@
 namespace octavo {
 namespace {
 
-Result<KvTableOptions> options_of(const EvaluateFlags& flags, const ModelSpec& spec) {
+Result<KvTableOptions> kv_table_options(const EvaluateFlags& flags, const ModelSpec& spec) {
   KvTableOptions options{.windows = flags.windows.windows};
   OCTAVO_ASSIGN(const PlannedCheckpoint planned, open_planned(spec.path, spec.options));
   const Checkpoint& checkpoint = planned.checkpoint;
@@ -73,7 +73,7 @@ Json json_of(const std::vector<KvTableRow>& rows) {
 Result<void> evaluate_kv_table(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
   OCTAVO_ASSIGN(const ModelSpec spec, model_spec(flags));
-  OCTAVO_ASSIGN(const KvTableOptions options, options_of(flags, spec));
+  OCTAVO_ASSIGN(const KvTableOptions options, kv_table_options(flags, spec));
   OCTAVO_ASSIGN(std::optional<SectionLog> log,
                 open_sections(flags, "--kv-table", {spec}, text, {{"windows", options.windows}}));
   std::vector<KvTableRow> rows;

@@ -16,7 +16,7 @@ struct Grid {
   std::vector<NeedleCell> cells;
 };
 
-Result<NeedleOptions> options_of(const EvaluateFlags& flags) {
+Result<NeedleOptions> needle_options(const EvaluateFlags& flags) {
   NeedleOptions options{.tries = flags.tries};
   if (flags.selection.seed != 0) options.seed = flags.selection.seed;
   OCTAVO_ASSIGN(options.lengths, parse_numbers(flags.lengths, "--lengths"));
@@ -51,7 +51,7 @@ Json json_of(const Grid& grid) {
 
 Result<void> evaluate_needle(const EvaluateFlags& flags) {
   OCTAVO_ASSIGN(const std::string text, evaluation_text(flags));
-  OCTAVO_ASSIGN(const NeedleOptions options, options_of(flags));
+  OCTAVO_ASSIGN(const NeedleOptions options, needle_options(flags));
   OCTAVO_ASSIGN(const ModelSpec spec, model_spec(flags));
   std::vector<std::string> names = split_list(flags.kv_dtypes);
   if (names.empty()) names = {""};  // the plan's own

@@ -14,7 +14,7 @@
 namespace octavo {
 namespace {
 
-Result<TaskOptions> options_of(const EvaluateFlags& flags) {
+Result<TaskOptions> task_options(const EvaluateFlags& flags) {
   TaskOptions options{.add_special = flags.add_special, .raw = flags.raw, .version = kVersion};
   if (flags.shots == 0) {
     OCTAVO_TRY(flags.given.refuse({"shots-from"}, "it goes with --shots N"));
@@ -67,7 +67,7 @@ Result<void> evaluate_task(const EvaluateFlags& flags) {
   if (flags.max_tokens > 0) task.max_tokens = flags.max_tokens;
   if (task.kind != TaskKind::kGeneration)
     OCTAVO_TRY(flags.given.refuse({"out", "max-tokens", "raw"}, fmt::format("task {} generates nothing", task.name)));
-  OCTAVO_ASSIGN(const TaskOptions options, options_of(flags));
+  OCTAVO_ASSIGN(const TaskOptions options, task_options(flags));
   OCTAVO_ASSIGN(const std::unique_ptr<Model> model, flags.model.load(flags.output.json));
   std::optional<ItemLog> log;
   if (!flags.resume.empty()) {

@@ -6,16 +6,6 @@
 #include "models/layers/weight_loader.h"
 
 namespace octavo {
-namespace {
-
-// At least `count` floats, contents undefined.
-float* grow(AlignedArray<float>& memory, int64_t count) {
-  if (memory.size() < static_cast<size_t>(count)) memory = AlignedArray<float>(static_cast<size_t>(count));
-  return memory.data();
-}
-
-}  // namespace
-
 void Decoder::attach_kv_scales(std::span<PagedKvLayer> layers) const {
   OCTAVO_CHECK(layers.size() == layers_.size(), "{} KV layers for {}", layers.size(), layers_.size());
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -76,7 +66,7 @@ void Decoder::layers_block(const Batch& batch, std::span<const PagedKvLayer> kv,
                            const HiddenHook& hidden) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   const int64_t hidden_size = config_->hidden_size;
-  float* x = grow(x_, rows * hidden_size);  // [rows, hidden_size], the residual stream, FP32
+  float* x = x_.grow(rows * hidden_size);  // [rows, hidden_size], the residual stream, FP32
   embed(embedding_.view, batch.tokens, x, hidden_size);
   const LayerRows at{.x = x, .rows = rows, .sequences = batch.sequences};
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -93,7 +83,7 @@ void Decoder::layers_block(const Batch& batch, std::span<const PagedKvLayer> kv,
 const float* Decoder::pick_rows(const Batch& batch) {
   const int64_t hidden_size = config_->hidden_size;
   const auto rows = static_cast<int64_t>(batch.logit_rows.size());
-  float* picked = grow(picked_, rows * hidden_size);
+  float* picked = picked_.grow(rows * hidden_size);
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(picked + r * hidden_size, x_.data() + batch.logit_rows[static_cast<size_t>(r)] * hidden_size,
                 static_cast<size_t>(hidden_size) * sizeof(float));

@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kCopyBytes = int64_t{32} << 20;
+constexpr int64_t kTimedBytes = int64_t{32} << 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -159,7 +159,7 @@ Result<double> Quantizer::time_copy() {
   const TensorEntry& entry = **largest;
   TensorToWrite tensor{entry.name, *element_from_safetensors(entry.stored_type), entry.shape};
   if (entry.shape.size() == 2)
-    tensor.shape[0] = std::clamp<int64_t>(kCopyBytes * entry.shape[0] / entry.stored_bytes, 1, entry.shape[0]);
+    tensor.shape[0] = std::clamp<int64_t>(kTimedBytes * entry.shape[0] / entry.stored_bytes, 1, entry.shape[0]);
   const auto start = Clock::now();
   OCTAVO_ASSIGN(ShardedWriter writer, ShardedWriter::create(work_->path(), {tensor}, options_.shard_bytes));
   OCTAVO_TRY(copy(entry, writer, entry.shape.size() == 2 ? tensor.shape[0] : INT64_MAX));

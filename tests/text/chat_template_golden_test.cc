@@ -17,7 +17,7 @@ namespace {
 
 const std::filesystem::path kData = std::filesystem::path(OCTAVO_TEST_DATA) / "chat_templates";
 
-Json read_json(const std::string& name) {
+Json read_goldens(const std::string& name) {
   const auto text = read_text_file(kData / name);
   EXPECT_TRUE(text) << text.error().message();
   auto json = parse_json(*text, name);
@@ -62,7 +62,7 @@ class ChatTemplateGolden : public testing::Test {
 };
 
 TEST_F(ChatTemplateGolden, Snippets) {
-  const Json goldens = read_json("snippets.json");
+  const Json goldens = read_goldens("snippets.json");
   ASSERT_GT(goldens["cases"].size(), 1000u);
   for (const Json& golden : goldens["cases"])
     expect_same(golden["template"].get<std::string>(), goldens["variables"], golden, goldens["now"].get<int64_t>());
@@ -81,7 +81,7 @@ void expect_conversations(const std::string& source, const Json& goldens, const 
 }
 
 TEST_F(ChatTemplateGolden, Families) {
-  const Json goldens = read_json("families.json");
+  const Json goldens = read_goldens("families.json");
   ASSERT_GE(goldens["templates"].size(), 7u);
   for (const auto& [name, cases] : goldens["templates"].items()) {
     const auto source = read_text_file(kData / "families" / (name + ".jinja"));
@@ -91,7 +91,7 @@ TEST_F(ChatTemplateGolden, Families) {
 }
 
 TEST_F(ChatTemplateGolden, HubModels) {
-  const Json goldens = read_json("hub.json");
+  const Json goldens = read_goldens("hub.json");
   ASSERT_GE(goldens["templates"].size(), 3u);
   for (const auto& [name, cases] : goldens["templates"].items())
     expect_conversations(goldens["sources"][name].get<std::string>(), goldens, cases);

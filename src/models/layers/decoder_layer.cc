@@ -21,12 +21,6 @@ std::vector<float> per_head(const std::vector<float>& scales, int64_t heads) {
   return scales;
 }
 
-// At least `count` floats, contents undefined.
-float* grow(AlignedArray<float>& memory, int64_t count) {
-  if (memory.size() < static_cast<size_t>(count)) memory = AlignedArray<float>(static_cast<size_t>(count));
-  return memory.data();
-}
-
 constexpr int64_t kRowsAtOnce = 4;  // that a thread gathers or adds at least
 
 }  // namespace
@@ -224,7 +218,7 @@ void LayerRunner::norm(const AlignedArray<float>& weight, const float* x, const 
 void LayerRunner::project_qkv(const LinearGroup& qkv, const DecoderLayer& layer, const LayerRows& r,
                               const PagedKvLayer& kv, Produce produce, ThreadPool& pool) {
   wide_stride_ = qkv.rows();
-  project(qkv, r.rows, produce, grow(wide_, r.rows * wide_stride_), wide_stride_, pool);
+  project(qkv, r.rows, produce, wide_.grow(r.rows * wide_stride_), wide_stride_, pool);
   int64_t last = 0;
   for (const KvSequence& s : r.sequences) last = std::max(last, s.position + s.num_rows);
   RopeKvCall rope{.qkv = wide_.data(), .stride = wide_stride_, .rows = r.rows};
@@ -257,7 +251,7 @@ void LayerRunner::attend(const DecoderLayer& layer, const LayerRows& r, const Pa
 
 void LayerRunner::project_gate_up(const LinearGroup& gate_up, int64_t rows, Produce produce, ThreadPool& pool) {
   wide_stride_ = gate_up.rows();
-  project(gate_up, rows, produce, grow(wide_, rows * wide_stride_), wide_stride_, pool);
+  project(gate_up, rows, produce, wide_.grow(rows * wide_stride_), wide_stride_, pool);
 }
 
 void LayerRunner::silu_gate(const Activation& out, ThreadPool& pool) const {
@@ -270,18 +264,18 @@ void LayerRunner::add_projection(const LinearGroup& group, const LayerRows& r, P
 
 void LayerRunner::route(const DecoderLayer& layer, const LayerRows& r, ThreadPool& pool) {
   const int64_t hidden = config_->hidden_size, experts = std::ssize(layer.experts);
-  norm(layer.post_norm, r.x, float_rows(grow(normed_, r.rows * hidden), r.rows, hidden), pool);
-  float* const scores = grow(scores_, r.rows * experts);
+  norm(layer.post_norm, r.x, float_rows(normed_.grow(r.rows * hidden), r.rows, hidden), pool);
+  float* const scores = scores_.grow(r.rows * experts);
   const auto quantize = [&](const Activation& out) { producers_->quantize({normed_.data(), hidden, out}, pool); };
   project(layer.router, r.rows, quantize, scores, experts, pool);
   routing_.assign(scores, r.rows, *config_->experts, pool);
-  std::fill_n(grow(sum_, r.rows * hidden), r.rows * hidden, 0.0f);
+  std::fill_n(sum_.grow(r.rows * hidden), r.rows * hidden, 0.0f);
 }
 
 void LayerRunner::expert_rows(int64_t expert, const Activation& out, ThreadPool& pool) {
   const int64_t hidden = config_->hidden_size;
   const std::span<const Routing::Row> rows = routing_.rows_of(expert);
-  float* const gathered = grow(gathered_, std::ssize(rows) * hidden);
+  float* const gathered = gathered_.grow(std::ssize(rows) * hidden);
   pool.parallel_for(std::ssize(rows), kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i)
       std::copy_n(normed_.data() + rows[static_cast<size_t>(i)].row * hidden, hidden, gathered + i * hidden);
@@ -292,7 +286,7 @@ void LayerRunner::expert_rows(int64_t expert, const Activation& out, ThreadPool&
 void LayerRunner::add_expert(const LinearGroup& down, int64_t expert, Produce produce, ThreadPool& pool) {
   const int64_t hidden = config_->hidden_size;
   const std::span<const Routing::Row> rows = routing_.rows_of(expert);
-  float* const out = grow(expert_out_, std::ssize(rows) * hidden);
+  float* const out = expert_out_.grow(std::ssize(rows) * hidden);
   project(down, std::ssize(rows), produce, out, hidden, pool);
   pool.parallel_for(std::ssize(rows), kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {

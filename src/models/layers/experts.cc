@@ -8,7 +8,7 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 16;  // that a thread takes at least
+constexpr int64_t kRoutedAtOnce = 16;  // that a thread takes at least
 
 // The places of the `most` largest of p, the largest first. NaN is never the larger; p is used up.
 void choose(std::span<float> p, int64_t most, int32_t* chosen, float* weights) {
@@ -35,7 +35,7 @@ void Routing::assign(const float* scores, int64_t rows, const ExpertsConfig& exp
   const auto k = static_cast<size_t>(experts.per_token), count = static_cast<size_t>(experts.count);
   chosen_.resize(static_cast<size_t>(rows) * k);
   weights_.resize(static_cast<size_t>(rows) * k);
-  pool.parallel_for(rows, kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(rows, kRoutedAtOnce, [&](int64_t begin, int64_t end, int) {
     std::vector<float> p(count);
     for (int64_t r = begin; r < end; ++r) {
       std::copy_n(scores + r * experts.count, count, p.begin());

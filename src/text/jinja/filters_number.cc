@@ -206,7 +206,7 @@ Value maximum(Interpreter& interpreter, const Value& self, const Arguments& argu
   return extreme(interpreter, self, arguments, "max", Operator::kGreater);
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kNumberFilters[] = {
     {"int", to_integer},  {"float", to_real}, {"abs", absolute}, {"round", round_filter}, {"default", default_value},
     {"d", default_value}, {"sum", sum},       {"min", minimum},  {"max", maximum},
 };
@@ -214,7 +214,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace octavo::jinja

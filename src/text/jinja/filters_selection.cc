@@ -119,7 +119,7 @@ Value select(Interpreter& interpreter, const Value& self, const Arguments& argum
                        std::make_shared<SelectedItems>(&interpreter, iterate(self), arguments, wanted, by_attribute));
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSelectionFilters[] = {
     {"map", map},
     {"select", select<true, false>},
     {"reject", select<false, false>},
@@ -130,7 +130,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> selection_filters() {
-  return kFilters;
+  return kSelectionFilters;
 }
 
 }  // namespace octavo::jinja

@@ -256,7 +256,7 @@ Value attr(Interpreter& interpreter, const Value& self, const Arguments& argumen
   return value.is(Kind::kFunction) ? interpreter.attribute(self, name) : value;
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSequenceFilters[] = {
     {"length", length},      {"count", length},     {"first", first},        {"last", last},     {"list", list},
     {"join", join},          {"reverse", reverse},  {"sort", sort},          {"unique", unique}, {"batch", batch},
     {"slice", slice_filter}, {"groupby", group_by}, {"dictsort", dict_sort}, {"items", items},   {"attr", attr},
@@ -265,7 +265,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace octavo::jinja

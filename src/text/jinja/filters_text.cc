@@ -182,7 +182,7 @@ Value to_json_filter(Interpreter&, const Value& self, const Arguments& arguments
   return Value::string(to_json(self, style));
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kTextFilters[] = {
     {"upper", upper},
     {"lower", lower},
     {"capitalize", capitalize_filter},
@@ -205,7 +205,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace octavo::jinja

@@ -138,7 +138,7 @@ Value unsupported(Interpreter&, const Value&, const Arguments&) {
   raise("the methods encode, translate and maketrans of strings are not supported");
 }
 
-constexpr Builtin kMethods[] = {
+constexpr Builtin kStringClassMethods[] = {
     {"upper", map_case<to_upper>},
     {"lower", map_case<to_lower>},
     {"title", map_case<to_title>},
@@ -170,7 +170,7 @@ constexpr Builtin kMethods[] = {
 }  // namespace
 
 std::span<const Builtin> string_class_methods() {
-  return kMethods;
+  return kStringClassMethods;
 }
 
 }  // namespace octavo::jinja

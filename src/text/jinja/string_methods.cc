@@ -181,7 +181,7 @@ Value format_map(Interpreter& interpreter, const Value& self, const Arguments& a
   return format_braces(interpreter, self, named);
 }
 
-constexpr Builtin kMethods[] = {
+constexpr Builtin kStringMethods[] = {
     {"split", split_method<false>},
     {"rsplit", split_method<true>},
     {"splitlines", split_lines_method},
@@ -208,7 +208,7 @@ constexpr Builtin kMethods[] = {
 }  // namespace
 
 std::span<const Builtin> string_methods() {
-  return kMethods;
+  return kStringMethods;
 }
 
 }  // namespace octavo::jinja
