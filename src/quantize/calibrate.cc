@@ -252,6 +252,8 @@ Result<void> Calibrator::quantize_group(const LinearPlace& place) {
   const std::string name = place_name(place);
   const std::unique_ptr<Hessian> hessian = std::exchange(hessians_[place], nullptr);
   hessians_.erase(place);
+  // It would keep memory alive that it shares with the layer's weights (base/aligned.h).
+  if (hessians_.empty()) hessian_work_ = {};
   std::vector<int32_t> outliers;
   if (const int64_t count = jobs.empty() ? 0 : plan_.linear(jobs[0]->module.name).outliers; count > 0) {
     outliers = choose_outliers(statistics_.at(name).channel_amax(), count);

@@ -93,6 +93,7 @@ Result<void> Calibrator::fit(int layer) {
   for (const LinearInput input : {LinearInput::kQkv, LinearInput::kO, LinearInput::kGateUp, LinearInput::kDown})
     if (source_seen_.contains(input)) OCTAVO_TRY(fit_place({layer, input}));
   source_seen_.clear();
+  hessian_work_ = {};
   weight_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return {};
 }
