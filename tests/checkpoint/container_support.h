@@ -16,6 +16,19 @@
 namespace octavo {
 
 inline const std::filesystem::path kTestData = OCTAVO_TEST_DATA;
+inline constexpr const char* kTinyModels[] = {"llama_attention_bias",
+                                              "llama_rope_dynamic",
+                                              "llama_rope_linear",
+                                              "llama_rope_llama3",
+                                              "llama_rope_yarn",
+                                              "llama_tied",
+                                              "llama_untied_hd64",
+                                              "mistral_sliding",
+                                              "mixtral",
+                                              "qwen2_bias",
+                                              "qwen3_moe",
+                                              "qwen3_qk_norm",
+                                              "qwen3_yarn"};
 
 inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
