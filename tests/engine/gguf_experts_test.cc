@@ -5,6 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/container_support.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/model_config_experts.h"
 #include "engine/sequence.h"
 #include "support/golden.h"
@@ -144,6 +145,11 @@ TEST(GgufExperts, AnswerAsTheFolderDoes) {
       ASSERT_EQ(wanted.size(), found.size());
       EXPECT_EQ(std::memcmp(wanted.data(), found.data(), wanted.size() * sizeof(float)), 0) << scheme;
     }
+    // And so does the folder that it is converted back to.
+    auto converted = convert_to_bf16_folder(out / "m.gguf", out / "folder");
+    ASSERT_TRUE(converted.has_value()) << converted.error().message();
+    ASSERT_TRUE(converted->folder.finish().has_value());
+    EXPECT_EQ(logits_of(out / "folder", "float32", ids), logits_of(folder, "float32", ids));
   }
 }
 
