@@ -1,6 +1,5 @@
 #include "engine/cost.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace octavo {
@@ -45,9 +44,7 @@ StepCost step_cost(const TokenCost& cost, const Step& step) {
 }
 
 double compute_peak(const Model& model, const Roofline& roofline, std::string& name) {
-  const std::vector<LinearModule> modules = model.config().linear_modules();
-  const auto down = std::find_if(modules.begin(), modules.end(), [](const auto& m) { return m.role == Role::kDown; });
-  const LinearPlan& plan = model.plan().linear(down->name);
+  const LinearKey& plan = model.decoder().layers()[0].groups().back()->inputs()[0].layers[0].key;  // of a down
   const bool int8 = plan.weight.element == ElementType::kInt8 && plan.activation.element == ElementType::kInt8;
   if (int8 && roofline.int8_gops > 0) {  // not measured without AVX-512
     name = "INT8 dot peak";

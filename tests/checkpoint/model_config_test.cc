@@ -248,7 +248,7 @@ TEST(ModelConfig, Experts) {
   expect_refused(with(R"("moe_intermediate_size":0)", "qwen3_moe"), "moe_intermediate_size");
 }
 
-// Routers are named to no scheme; experts are, each by its own name and all by their role.
+// A scheme lowers experts, each by its own name and all by their role; a router only where a rule names it.
 TEST(ModelConfig, ExpertsAreModules) {
   const ModelConfig config = parse(
       with(R"("num_experts":2,"num_experts_per_tok":1,"moe_intermediate_size":32,"mlp_only_layers":[1])", "qwen3_moe"));
